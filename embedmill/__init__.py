@@ -1,0 +1,1 @@
+"""embedmill: how documents become a versioned vector index; knows nothing of Ray."""

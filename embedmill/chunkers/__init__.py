@@ -1,0 +1,1 @@
+"""Chunkers: one document to chunks under a token limit."""

@@ -1,0 +1,122 @@
+"""Documents as they travel: Arrow blocks with one schema, identities and fingerprints.
+
+Rows that could not be read travel with the good ones (``error_code`` set), so that every input row
+has exactly one outcome.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import orjson
+import pyarrow as pa
+
+# Record ids live in a namespace of their own: the uuid5 of a name nobody else uses.
+RECORD_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://embedmill.invalid/record")
+
+RAW_SCHEMA = pa.schema(
+    [
+        # Stable identity; empty only where error_code is set and no id could be read.
+        pa.field("doc_id", pa.large_string(), nullable=False),
+        # The bytes as they stand in the source (tables: UTF-8 of the text); null with an error.
+        pa.field("content", pa.large_binary()),
+        # text/plain, text/markdown, text/html, text/x-rst, text/x-python
+        pa.field("media_type", pa.string(), nullable=False),
+        # JSON object, keys sorted.
+        pa.field("metadata", pa.large_string(), nullable=False),
+        # Where to look: "guide/a.md", "corpus.jsonl:17" (line), "t.parquet:3" (row, from 1).
+        pa.field("uri", pa.large_string(), nullable=False),
+        pa.field("error_code", pa.string()),
+        pa.field("error_message", pa.large_string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RawDocument:
+    """One row of :data:`RAW_SCHEMA`.
+
+    Attributes:
+        doc_id: stable identity within the source, exact string.
+        content: bytes of the document, or None when it could not be read.
+        media_type: decides the parser.
+        metadata: JSON object as text.
+        uri: where a person finds it.
+        error_code: short word when it could not be read (``encoding``, ``json``, ``missing-id``).
+        error_message: what a person should read then; None for a good row.
+    """
+
+    doc_id: str
+    content: bytes | None
+    media_type: str
+    metadata: str
+    uri: str
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+def block_of(documents: Iterable[RawDocument]) -> pa.Table:
+    """Build an Arrow table in :data:`RAW_SCHEMA`, rows in the given order."""
+    rows = list(documents)
+    columns = [[getattr(row, name) for row in rows] for name in RAW_SCHEMA.names]
+    arrays = [
+        pa.array(column, type=field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=RAW_SCHEMA)
+
+
+def documents_of(block: pa.Table) -> list[RawDocument]:
+    """Read a block back, rows in order."""
+    columns = [block.column(name).to_pylist() for name in RAW_SCHEMA.names]
+    return [RawDocument(*row) for row in zip(*columns, strict=True)]
+
+
+def canonical_metadata(metadata: dict[str, object]) -> str:
+    """JSON text with sorted keys; the caller has already reduced values to JSON types."""
+    return orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def content_fingerprint(document: RawDocument) -> bytes:
+    """16 bytes that change when anything changes that a reader of the index could see.
+
+    Covers content, media type and metadata, each with its length in front; the uri is left out, so
+    that moving a table row to another line is no change.
+    """
+    digest = blake2b(digest_size=16)
+    parts = (
+        document.content or b"",
+        document.media_type.encode(),
+        document.metadata.encode("utf-8", "surrogateescape"),
+    )
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
+
+
+def text_hash(text: str) -> bytes:
+    """16 bytes of blake2b over the UTF-8 text of a chunk; equal texts share a vector."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def record_id(doc_id: str, chunk_index: int) -> uuid.UUID:
+    """Id of a chunk's record in every store: uuid5 of ``"{len(doc_id)}:{doc_id}:{chunk_index}"``.
+
+    The length keeps ``("a:1", 2)`` and ``("a", ...)`` apart. Retries overwrite, never duplicate.
+    """
+    name = f"{len(doc_id)}:{doc_id}:{chunk_index}"
+    # uuid.uuid5 would refuse lone surrogates; for all other names this is the same function.
+    digest = bytearray(_sha1(RECORD_NAMESPACE.bytes + name.encode("utf-8", "surrogateescape")))
+    digest[6] = (digest[6] & 0x0F) | 0x50
+    digest[8] = (digest[8] & 0x3F) | 0x80
+    return uuid.UUID(bytes=bytes(digest))
+
+
+def _sha1(data: bytes) -> bytes:
+    from hashlib import sha1
+
+    # RFC 9562 prescribes SHA-1 for version 5; nothing here is a secret.
+    return sha1(data, usedforsecurity=False).digest()[:16]

@@ -1,0 +1,44 @@
+"""The contract of a parser: bytes of one media type to text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+# What the chunker may use of a text's structure.
+TextFormat = Literal["text", "markdown", "code"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDocument:
+    """Text of one document; chunk offsets count its code points.
+
+    Attributes:
+        text: what is chunked; offsets refer to it. Blank text means an empty document.
+        format: what structure the text has.
+        metadata: found in the document itself (front matter, HTML title); JSON types only. Keys
+            given by the source win over these.
+        warnings: things a person should know (invalid front matter, encoding guessed), one line
+            each.
+        language: of code, for the code chunker (``python``); empty otherwise.
+    """
+
+    text: str
+    format: TextFormat = "text"
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    language: str = ""
+
+
+class Parser(Protocol):
+    """Turns the bytes of one document into text."""
+
+    def parse(self, content: bytes, media_type: str) -> ParsedDocument:
+        """Parse ``content``.
+
+        Raises:
+            PermanentError: it cannot be parsed; the message says why and where (byte offset,
+                encoding tried). Nothing is ever dropped in silence.
+        """
+        ...

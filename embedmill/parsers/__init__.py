@@ -1,0 +1,1 @@
+"""Parsers: bytes of one media type to text with offsets that stay."""

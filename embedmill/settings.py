@@ -1,0 +1,281 @@
+"""Settings: frozen, complete and strict; an unknown key is refused with the nearest name."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from embedmill.recipe import Metric
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+# "${NAME}": the settings carry the name of an environment variable, never what is in it.
+SecretRef = Annotated[str, StringConstraints(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$")]
+
+
+class Frozen(BaseModel):
+    """A settings value: immutable, unknown keys refused, no guessing between types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FilesSourceSettings(Frozen):
+    """A folder of documents; a document's id is its path relative to the folder."""
+
+    kind: Literal["files"]
+    path: str = Field(description="Folder, or one file.")
+    include: tuple[str, ...] = Field(
+        default=("**/*.txt", "**/*.md", "**/*.rst", "**/*.py", "**/*.html", "**/*.htm"),
+        description="Glob patterns relative to the folder; a file is taken when one matches.",
+    )
+    exclude: tuple[str, ...] = Field(
+        default=(), description="Glob patterns that win over `include`."
+    )
+    fallback_encoding: str | None = Field(
+        default=None,
+        description="Encoding of files that are neither UTF-8 nor marked by a byte order mark or a "
+        "coding line. Without it such a file becomes a dead letter.",
+    )
+    follow_links: bool = Field(
+        default=False,
+        description="Follow symbolic links, each target once and only inside the folder.",
+    )
+    max_document_bytes: int = Field(
+        default=64 * 2**20, gt=0, description="Larger files become dead letters."
+    )
+
+
+class TableSourceSettings(Frozen):
+    """Rows of JSON lines, CSV, TSV or Parquet files (`.gz` too); one row is one document."""
+
+    kind: Literal["table"]
+    path: str = Field(description="File, folder or glob.")
+    id_column: str = Field(default="id", description="Exact string id of a row.")
+    text_columns: tuple[str, ...] = Field(
+        default=("text",), min_length=1, description="Joined in this order; empty ones left out."
+    )
+    text_separator: str = Field(default="\n\n", description="Between the text columns.")
+    metadata_columns: tuple[str, ...] = Field(
+        default=(), description="Kept with every chunk of the row."
+    )
+    media_type: Literal["text/plain", "text/markdown", "text/html"] = Field(
+        default="text/plain", description="How the text is parsed."
+    )
+    encoding: str | None = Field(
+        default=None, description="Of text files; without it UTF-8, or what a byte order mark says."
+    )
+    max_document_bytes: int = Field(
+        default=64 * 2**20, gt=0, description="Larger rows become dead letters."
+    )
+
+
+SourceSettings = Annotated[FilesSourceSettings | TableSourceSettings, Field(discriminator="kind")]
+
+
+class SplittingChunkerSettings(Frozen):
+    """Cuts at the borders of the text's structure; `auto` follows the document's format."""
+
+    kind: Literal["auto", "text", "markdown", "code"]
+    max_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Of one chunk, in the model's own tokens, special tokens and prompt not "
+        "counted; without it all that the model's window leaves.",
+    )
+    overlap: int = Field(default=0, ge=0, description="Tokens that neighbours share.")
+    overflow: Literal["refuse", "truncate"] = Field(
+        default="refuse",
+        description="`refuse` a `max_tokens` above the model's window, or let the model "
+        "`truncate`; truncated chunks are counted and marked.",
+    )
+
+
+class DocumentChunkerSettings(Frozen):
+    """One chunk per document."""
+
+    kind: Literal["document"]
+    overflow: Literal["refuse", "truncate"] = Field(
+        default="refuse",
+        description="A document over the model's window becomes a dead letter (`refuse`), or the "
+        "model sees its beginning only (`truncate`; counted and marked).",
+    )
+
+
+ChunkerSettings = Annotated[
+    SplittingChunkerSettings | DocumentChunkerSettings, Field(discriminator="kind")
+]
+
+
+class SentenceTransformersSettings(Frozen):
+    """A local model through sentence-transformers."""
+
+    kind: Literal["sentence_transformers"]
+    model: str = Field(
+        description="`package:NAME` for weights that a Python package carries, a directory, or a "
+        "hub id."
+    )
+    revision: str | None = Field(
+        default=None, description="Of a hub model; resolved to a commit and recorded."
+    )
+    document_prompt: str | None = Field(
+        default=None, description="Put before documents; without it what the model prescribes."
+    )
+    query_prompt: str | None = Field(
+        default=None, description="Put before queries; without it what the model prescribes."
+    )
+    device: str = Field(default="auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="`auto`: bfloat16 where the processor computes in it natively, else float32; "
+        "an existing index keeps what it was built with.",
+    )
+    max_tokens: int | None = Field(
+        default=None, gt=0, description="A smaller window than the model's own."
+    )
+    batch_size: int | None = Field(
+        default=None, gt=0, description="Texts per forward pass; without it 8 on CPU, 64 on GPU."
+    )
+
+
+class HashingEmbedderSettings(Frozen):
+    """Deterministic vectors from hashed words; no model, for tests and rehearsals."""
+
+    kind: Literal["hashing"]
+    dimension: int = Field(default=64, gt=0, le=65_536)
+    max_tokens: int = Field(default=512, gt=0, description="Window, in words.")
+    document_prompt: str = ""
+    query_prompt: str = ""
+
+
+EmbedderSettings = Annotated[
+    SentenceTransformersSettings | HashingEmbedderSettings, Field(discriminator="kind")
+]
+
+
+class QdrantEmbeddedSettings(Frozen):
+    """Qdrant's engine inside the process, files in a local folder; one owner at a time."""
+
+    kind: Literal["qdrant_embedded"]
+    path: str = Field(description="Folder on a local disk.")
+
+
+class MemoryStoreSettings(Frozen):
+    """Records in the memory of one process, gone with it; with the inline executor only."""
+
+    kind: Literal["memory"]
+    name: Name = "default"
+
+
+class DiscardStoreSettings(Frozen):
+    """Counts records and drops them: measures the pipeline without a store."""
+
+    kind: Literal["discard"]
+    path: str = Field(description="Folder that keeps the counts.")
+
+
+StoreSettings = Annotated[
+    QdrantEmbeddedSettings | MemoryStoreSettings | DiscardStoreSettings,
+    Field(discriminator="kind"),
+]
+
+
+class WorkspaceSettings(Frozen):
+    """Where all state lives: a local folder, or a bucket by URL."""
+
+    url: str = Field(description="Folder, `file://`, `s3://`, `gs://` or `az://` address.")
+    endpoint: str | None = Field(default=None, description="Of an S3-compatible server.")
+    region: str | None = None
+    access_key: SecretRef | None = Field(
+        default=None,
+        description="`${NAME}` of an environment variable; else the cloud's own chain.",
+    )
+    secret_key: SecretRef | None = Field(
+        default=None, description="`${NAME}` of an environment variable."
+    )
+    allow_http: bool = Field(default=False, description="Plain HTTP, for servers on loopback.")
+
+
+class RunSettings(Frozen):
+    """How a run uses the machine; none of it changes a result."""
+
+    shard_workers: int | None = Field(
+        default=None, gt=0, description="Processes that chunk; without it by the number of cores."
+    )
+    embed_workers: int | None = Field(
+        default=None,
+        gt=0,
+        description="Processes that hold a model; without it one per GPU, else one per core.",
+    )
+    store_writers: int | None = Field(
+        default=None,
+        gt=0,
+        description="Processes that write to the store; without it what the store takes.",
+    )
+    gpus_per_embed_worker: float = Field(
+        default=0.0, ge=0, description="May be a fraction; 0 embeds on the CPU."
+    )
+    segment_chunks: int = Field(
+        default=512,
+        gt=0,
+        le=50_000,
+        description="Chunks per segment: the unit that is committed, and lost at most, per worker.",
+    )
+    segment_bytes: int = Field(
+        default=16 * 2**20, gt=0, description="Bytes of chunk text that close a segment earlier."
+    )
+    call_deadline_s: float = Field(
+        default=900.0, gt=0, description="A worker that is silent for longer is replaced."
+    )
+    start_deadline_s: float = Field(
+        default=180.0, gt=0, description="A worker that is not ready by then ends the run."
+    )
+    object_store_bytes: int = Field(
+        default=512 * 2**20,
+        ge=80 * 2**20,
+        description="Shared memory of a local Ray; blocks in flight use at most 30 % of it.",
+    )
+
+
+class Settings(Frozen):
+    """One index: where its documents come from, how they become vectors, where these live."""
+
+    index: Name = Field(description="What people query; the alias in the store has this name.")
+    workspace: WorkspaceSettings
+    source: SourceSettings
+    chunker: ChunkerSettings
+    embedder: EmbedderSettings
+    store: StoreSettings
+    metric: Metric = "cosine"
+    shard_count: int = Field(
+        default=16, gt=0, le=65_536, description="Fixed for the life of the index."
+    )
+    sync: Literal["full", "append"] = Field(
+        default="full",
+        description="`full`: the source is complete, what is gone from it is deleted; `append`: "
+        "nothing is ever deleted.",
+    )
+    max_delete_fraction: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="A full sync that would delete a larger share of the documents is refused.",
+    )
+    run: RunSettings = RunSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _workspace_as_text(cls, data: object) -> object:
+        if isinstance(data, dict) and isinstance(data.get("workspace"), str):
+            return {**data, "workspace": {"url": data["workspace"]}}
+        return data
+
+    @model_validator(mode="after")
+    def _no_variables_outside_secrets(self) -> Self:
+        text = self.model_dump_json(exclude={"workspace": {"access_key", "secret_key"}})
+        found = re.search(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text)
+        if found:
+            raise ValueError(
+                f"{found.group()} stands where no secret is expected; only secrets may be variables"
+            )
+        return self

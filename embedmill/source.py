@@ -1,0 +1,52 @@
+"""The contract of a source: list, split, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+# A block is cut when it reaches either; bounds what travels between two workers at once.
+BLOCK_ROWS = 1_000
+BLOCK_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of the source that one worker reads from its start to its end.
+
+    Attributes:
+        number: position in the source's order, from 0; blocks are taken in this order.
+        paths: files of this split, absolute or relative as the source understands them.
+    """
+
+    number: int
+    paths: tuple[str, ...]
+
+
+class Source(Protocol):
+    """Where documents come from. Instances are cheap, hold no open files and pickle."""
+
+    def splits(self) -> list[Split]:
+        """List the source in a stable order.
+
+        Raises:
+            SourceError: the path does not exist, nothing matches, or a directory in it cannot be
+                listed (documents in it would look deleted otherwise).
+        """
+        ...
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        """Yield blocks in ``embedmill.document.RAW_SCHEMA``, in the same order on every call.
+
+        A row that cannot be read is a row with an error, never an exception and never missing.
+        A block holds at most :data:`BLOCK_ROWS` rows and, but for a single larger document,
+        :data:`BLOCK_BYTES`.
+
+        Raises:
+            SourceError: the split as a whole cannot be read (a file listed is gone, a required
+                column is absent). The scan then counts as incomplete and nothing is deleted.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Fakes and conformance suites, for our tests and for rehearsals."""

@@ -1,0 +1,1 @@
+"""Vector stores: where the records of an index version live."""

@@ -1,0 +1,1 @@
+"""What a person runs from beginning to end, and the command line."""

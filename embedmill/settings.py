@@ -3,21 +3,91 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from embedmill.recipe import Metric
+from embedmill.redaction import secret_in
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+SECRET_PATTERN = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"  # noqa: S105 (the form of a reference)
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 # "${NAME}": the settings carry the name of an environment variable, never what is in it.
-SecretRef = Annotated[str, StringConstraints(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$")]
+SecretRef = Annotated[str, StringConstraints(pattern=SECRET_PATTERN)]
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Whether the field names an environment variable (a :data:`SecretRef`)."""
+    return SecretRef in get_args(field.annotation) or any(
+        getattr(part, "pattern", None) == SECRET_PATTERN for part in field.metadata
+    )
 
 
 class Frozen(BaseModel):
     """A settings value: immutable, unknown keys refused, no guessing between types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+    )
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _no_secret_in_plain_sight(cls, value: object, info: ValidationInfo) -> object:
+        field = cls.model_fields[info.field_name] if info.field_name else None
+        if field is None or is_secret(field):
+            return value
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str):
+                _refuse_secret(text)
+        return value
+
+
+def _refuse_secret(text: str) -> None:
+    variable = re.search(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text)
+    if variable:
+        raise PydanticCustomError(
+            "misplaced_secret",
+            "{variable} stands where no secret is expected; only secrets may be variables",
+            {"variable": variable.group()},
+        )
+    kind = secret_in(text)
+    if kind:
+        raise PydanticCustomError(
+            "misplaced_secret",
+            "looks like a secret ({kind}); settings never hold one, it stays in an environment "
+            "variable",
+            {"kind": kind},
+        )
+
+
+def _known_encoding(name: str) -> str:
+    try:
+        b"".decode(name)
+    except (LookupError, ValueError):
+        raise PydanticCustomError(
+            "encoding", "{name} is no text encoding that Python knows", {"name": repr(name)}
+        ) from None
+    return name
+
+
+Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 
 class FilesSourceSettings(Frozen):
@@ -32,7 +102,7 @@ class FilesSourceSettings(Frozen):
     exclude: tuple[str, ...] = Field(
         default=(), description="Glob patterns that win over `include`."
     )
-    fallback_encoding: str | None = Field(
+    fallback_encoding: Encoding | None = Field(
         default=None,
         description="Encoding of files that are neither UTF-8 nor marked by a byte order mark or a "
         "coding line. Without it such a file becomes a dead letter.",
@@ -62,7 +132,7 @@ class TableSourceSettings(Frozen):
     media_type: Literal["text/plain", "text/markdown", "text/html"] = Field(
         default="text/plain", description="How the text is parsed."
     )
-    encoding: str | None = Field(
+    encoding: Encoding | None = Field(
         default=None, description="Of text files; without it UTF-8, or what a byte order mark says."
     )
     max_document_bytes: int = Field(
@@ -89,6 +159,16 @@ class SplittingChunkerSettings(Frozen):
         description="`refuse` a `max_tokens` above the model's window, or let the model "
         "`truncate`; truncated chunks are counted and marked.",
     )
+
+    @model_validator(mode="after")
+    def _overlap_below_limit(self) -> Self:
+        if self.max_tokens is not None and self.overlap >= self.max_tokens:
+            raise PydanticCustomError(
+                "overlap",
+                "overlap ({overlap}) must be less than max_tokens ({max_tokens})",
+                {"overlap": self.overlap, "max_tokens": self.max_tokens},
+            )
+        return self
 
 
 class DocumentChunkerSettings(Frozen):
@@ -124,7 +204,11 @@ class SentenceTransformersSettings(Frozen):
     query_prompt: str | None = Field(
         default=None, description="Put before queries; without it what the model prescribes."
     )
-    device: str = Field(default="auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|mps|(cuda|xpu)(:[0-9]+)?)$",
+        description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.",
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
         description="`auto`: bfloat16 where the processor computes in it natively, else float32; "
@@ -137,15 +221,23 @@ class SentenceTransformersSettings(Frozen):
         default=None, gt=0, description="Texts per forward pass; without it 8 on CPU, 64 on GPU."
     )
 
+    @model_validator(mode="after")
+    def _revision_has_an_effect(self) -> Self:
+        if self.revision is not None and self.model.startswith("package:"):
+            raise PydanticCustomError(
+                "no_effect", "revision has no effect on a model that a package carries; remove it"
+            )
+        return self
+
 
 class HashingEmbedderSettings(Frozen):
     """Deterministic vectors from hashed words; no model, for tests and rehearsals."""
 
     kind: Literal["hashing"]
-    dimension: int = Field(default=64, gt=0, le=65_536)
+    dimension: int = Field(default=64, gt=0, le=65_536, description="Of a vector.")
     max_tokens: int = Field(default=512, gt=0, description="Window, in words.")
-    document_prompt: str = ""
-    query_prompt: str = ""
+    document_prompt: str = Field(default="", description="Put before documents.")
+    query_prompt: str = Field(default="", description="Put before queries.")
 
 
 EmbedderSettings = Annotated[
@@ -164,7 +256,7 @@ class MemoryStoreSettings(Frozen):
     """Records in the memory of one process, gone with it; with the inline executor only."""
 
     kind: Literal["memory"]
-    name: Name = "default"
+    name: Name = Field(default="default", description="Stores of one name share their records.")
 
 
 class DiscardStoreSettings(Frozen):
@@ -185,7 +277,7 @@ class WorkspaceSettings(Frozen):
 
     url: str = Field(description="Folder, `file://`, `s3://`, `gs://` or `az://` address.")
     endpoint: str | None = Field(default=None, description="Of an S3-compatible server.")
-    region: str | None = None
+    region: str | None = Field(default=None, description="Of the bucket.")
     access_key: SecretRef | None = Field(
         default=None,
         description="`${NAME}` of an environment variable; else the cloud's own chain.",
@@ -194,6 +286,27 @@ class WorkspaceSettings(Frozen):
         default=None, description="`${NAME}` of an environment variable."
     )
     allow_http: bool = Field(default=False, description="Plain HTTP, for servers on loopback.")
+
+    # Here and not on Settings: a validator that runs before the root would leave JSON mode, and
+    # strict models then refuse every list where a tuple is meant.
+    @model_validator(mode="before")
+    @classmethod
+    def _url_alone(cls, data: object) -> object:
+        return {"url": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _each_key_has_an_effect(self) -> Self:
+        s3_only = ("endpoint", "region", "access_key", "secret_key", "allow_http")
+        idle = [name for name in s3_only if getattr(self, name)]
+        if idle and not self.url.startswith("s3://"):
+            raise PydanticCustomError(
+                "no_effect",
+                "{keys} would have no effect: only an s3:// address takes them",
+                {"keys": ", ".join(idle)},
+            )
+        if (self.access_key is None) != (self.secret_key is None):
+            raise PydanticCustomError("pair", "access_key and secret_key go together")
+        return self
 
 
 class RunSettings(Frozen):
@@ -236,6 +349,13 @@ class RunSettings(Frozen):
         description="Shared memory of a local Ray; blocks in flight use at most 30 % of it.",
     )
 
+    @field_validator("gpus_per_embed_worker")
+    @classmethod
+    def _schedulable(cls, value: float) -> float:
+        if value > 1 and value != int(value):
+            raise PydanticCustomError("gpus", "must be a fraction of 1 or a whole number")
+        return value
+
 
 class Settings(Frozen):
     """One index: where its documents come from, how they become vectors, where these live."""
@@ -246,7 +366,7 @@ class Settings(Frozen):
     chunker: ChunkerSettings
     embedder: EmbedderSettings
     store: StoreSettings
-    metric: Metric = "cosine"
+    metric: Metric = Field(default="cosine", description="How vectors are compared.")
     shard_count: int = Field(
         default=16, gt=0, le=65_536, description="Fixed for the life of the index."
     )
@@ -262,20 +382,3 @@ class Settings(Frozen):
         description="A full sync that would delete a larger share of the documents is refused.",
     )
     run: RunSettings = RunSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _workspace_as_text(cls, data: object) -> object:
-        if isinstance(data, dict) and isinstance(data.get("workspace"), str):
-            return {**data, "workspace": {"url": data["workspace"]}}
-        return data
-
-    @model_validator(mode="after")
-    def _no_variables_outside_secrets(self) -> Self:
-        text = self.model_dump_json(exclude={"workspace": {"access_key", "secret_key"}})
-        found = re.search(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text)
-        if found:
-            raise ValueError(
-                f"{found.group()} stands where no secret is expected; only secrets may be variables"
-            )
-        return self

@@ -1,0 +1,75 @@
+"""Settings in, a live store out; a backend is imported only where it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import assert_never
+
+from embedmill.errors import MissingExtraError
+from embedmill.settings import (
+    DiscardStoreSettings,
+    MemoryStoreSettings,
+    QdrantEmbeddedSettings,
+    StoreSettings,
+)
+from embedmill.vector_store import StoreLimits, VectorStore
+
+
+def open_store(settings: StoreSettings) -> VectorStore:
+    """Open the store that the settings describe, where it is used: stores never travel.
+
+    Raises:
+        IndexLockedError: another process, or another part of this one, has the folder.
+        MissingExtraError: an optional package is not installed.
+        StopRunError: the folder cannot be used (full disk, read-only, rights).
+    """
+    match settings:
+        case QdrantEmbeddedSettings():
+            with _extra("qdrant_edge", '"qdrant-edge-py>=0.9,<0.10"'):
+                from embedmill.vector_stores.qdrant_embedded import QdrantEmbeddedStore
+
+            return QdrantEmbeddedStore(settings)
+        case MemoryStoreSettings():
+            from embedmill.vector_stores.memory import MemoryStore
+
+            return MemoryStore(settings)
+        case DiscardStoreSettings():
+            from embedmill.vector_stores.discard import DiscardStore
+
+            return DiscardStore(settings)
+        case _:
+            assert_never(settings)
+
+
+def store_limits(settings: StoreSettings) -> StoreLimits:
+    """What one write to that store may hold, without opening it."""
+    match settings:
+        case QdrantEmbeddedSettings():
+            with _extra("qdrant_edge", '"qdrant-edge-py>=0.9,<0.10"'):
+                from embedmill.vector_stores.qdrant_embedded import QDRANT_EMBEDDED_LIMITS
+
+            return QDRANT_EMBEDDED_LIMITS
+        case MemoryStoreSettings():
+            from embedmill.vector_stores.memory import MEMORY_LIMITS
+
+            return MEMORY_LIMITS
+        case DiscardStoreSettings():
+            from embedmill.vector_stores.discard import DISCARD_LIMITS
+
+            return DISCARD_LIMITS
+        case _:
+            assert_never(settings)
+
+
+@contextmanager
+def _extra(module: str, requirement: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise MissingExtraError(
+            f"this store needs the module {module}, which is not installed",
+            hint=f"pip install {requirement}",
+        ) from error

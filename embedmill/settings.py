@@ -25,6 +25,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 SECRET_PATTERN = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"  # noqa: S105 (the form of a reference)
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 # "${NAME}": the settings carry the name of an environment variable, never what is in it.
 SecretRef = Annotated[str, StringConstraints(pattern=SECRET_PATTERN)]
 
@@ -79,7 +80,8 @@ def _refuse_secret(text: str) -> None:
 
 def _known_encoding(name: str) -> str:
     try:
-        b"".decode(name)
+        # Not an empty text: that is encoded without looking the name up.
+        "x".encode(name)
     except (LookupError, ValueError):
         raise PydanticCustomError(
             "encoding", "{name} is no text encoding that Python knows", {"name": repr(name)}
@@ -94,7 +96,7 @@ class FilesSourceSettings(Frozen):
     """A folder of documents; a document's id is its path relative to the folder."""
 
     kind: Literal["files"]
-    path: str = Field(description="Folder, or one file.")
+    path: NonEmpty = Field(description="Folder, or one file.")
     include: tuple[str, ...] = Field(
         default=("**/*.txt", "**/*.md", "**/*.rst", "**/*.py", "**/*.html", "**/*.htm"),
         description="Glob patterns relative to the folder; a file is taken when one matches.",
@@ -120,8 +122,8 @@ class TableSourceSettings(Frozen):
     """Rows of JSON lines, CSV, TSV or Parquet files (`.gz` too); one row is one document."""
 
     kind: Literal["table"]
-    path: str = Field(description="File, folder or glob.")
-    id_column: str = Field(default="id", description="Exact string id of a row.")
+    path: NonEmpty = Field(description="File, folder or glob.")
+    id_column: NonEmpty = Field(default="id", description="Exact string id of a row.")
     text_columns: tuple[str, ...] = Field(
         default=("text",), min_length=1, description="Joined in this order; empty ones left out."
     )
@@ -191,7 +193,7 @@ class SentenceTransformersSettings(Frozen):
     """A local model through sentence-transformers."""
 
     kind: Literal["sentence_transformers"]
-    model: str = Field(
+    model: NonEmpty = Field(
         description="`package:NAME` for weights that a Python package carries, a directory, or a "
         "hub id."
     )
@@ -249,7 +251,7 @@ class QdrantEmbeddedSettings(Frozen):
     """Qdrant's engine inside the process, files in a local folder; one owner at a time."""
 
     kind: Literal["qdrant_embedded"]
-    path: str = Field(description="Folder on a local disk.")
+    path: NonEmpty = Field(description="Folder on a local disk.")
 
 
 class MemoryStoreSettings(Frozen):
@@ -263,7 +265,7 @@ class DiscardStoreSettings(Frozen):
     """Counts records and drops them: measures the pipeline without a store."""
 
     kind: Literal["discard"]
-    path: str = Field(description="Folder that keeps the counts.")
+    path: NonEmpty = Field(description="Folder that keeps the counts.")
 
 
 StoreSettings = Annotated[
@@ -275,7 +277,7 @@ StoreSettings = Annotated[
 class WorkspaceSettings(Frozen):
     """Where all state lives: a local folder, or a bucket by URL."""
 
-    url: str = Field(description="Folder, `file://`, `s3://`, `gs://` or `az://` address.")
+    url: NonEmpty = Field(description="Folder, `file://`, `s3://`, `gs://` or `az://` address.")
     endpoint: str | None = Field(default=None, description="Of an S3-compatible server.")
     region: str | None = Field(default=None, description="Of the bucket.")
     access_key: SecretRef | None = Field(

@@ -47,6 +47,7 @@ _WANTED = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "too_short": "must have at least {min_length} entry",
+    "string_too_short": "must not be empty",
     "literal_error": "must be {expected}",
     "union_tag_invalid": "must be one of {expected_tags}",
 }

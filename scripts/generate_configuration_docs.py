@@ -140,7 +140,7 @@ def _limits(field: FieldInfo) -> str:
             if limit is not None:
                 said.append(f"{words} {limit:,}")
         if getattr(part, "min_length", None):
-            said.append(f"at least {part.min_length}")
+            said.append("not empty" if field.annotation is str else f"at least {part.min_length}")
     return f" ({', '.join(said)})" if said else ""
 
 

@@ -1,0 +1,121 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(
+    path
+    for package in ("embedmill", "actors", "pipelines")
+    for path in (ROOT / package).rglob("*.py")
+)
+NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
+SCRIPTS = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file())
+
+modules = pytest.mark.parametrize("path", MODULES, ids=NAMES)
+
+
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
+@modules
+def test_nothing_rests_on_the_builtin_hash_or_on_invented_ids(path):
+    for node in ast.walk(tree_of(path)):
+        name = getattr(node, "id", getattr(node, "attr", getattr(node, "name", "")))
+        assert name != "uuid4", f"line {node.lineno}"
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        assert not (is_call and node.func.id == "hash"), f"line {node.lineno}"
+
+
+@modules
+def test_a_module_has_at_most_400_lines(path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
+@modules
+def test_a_function_has_at_most_40_lines_without_its_docstring(path):
+    too_long = {
+        node.name: length_of(node)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length_of(node) > 40
+    }
+    assert too_long == {}
+
+
+def length_of(function):
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        text = function.body[0]
+        lines -= text.end_lineno - text.lineno + 1
+    return lines
+
+
+@modules
+def test_everything_is_swallowed_only_with_a_reason_beside_it(path):
+    lines = path.read_text().splitlines()
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.ExceptHandler) or isinstance(node.body[-1], ast.Raise):
+            continue
+        if catches_all(node.type):
+            said = re.search(r"# noqa: BLE001,? *(\S.*)", lines[node.lineno - 1])
+            assert said, f"line {node.lineno}"
+
+
+def catches_all(caught):
+    parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(
+        part is None or (isinstance(part, ast.Name) and part.id in ("Exception", "BaseException"))
+        for part in parts
+    )
+
+
+@modules
+def test_every_exemption_names_its_rule_and_its_reason(path):
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if "# noqa" in line:
+            assert re.search(r"# noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*,? *[^\s,]", line), number
+
+
+def test_nothing_is_called_utils_or_the_like():
+    empty_words = {"utils", "util", "helpers", "common", "base", "core", "misc", "manager"}
+    assert [name for name in NAMES if empty_words & set(re.split(r"[/_.]", name))] == []
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_can_be_run(path):
+    assert os.access(path, os.X_OK)
+    assert path.read_text().startswith("#!/usr/bin/env ")
+
+
+@pytest.mark.parametrize("path", [p for p in SCRIPTS if not p.suffix], ids=lambda path: path.name)
+def test_a_shell_script_stops_at_the_first_failure(path):
+    text = path.read_text()
+    assert "\nset -euo pipefail\n" in text
+    done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_loading_settings_imports_nothing_heavy():
+    code = (
+        "import sys, embedmill.settings_file\n"
+        "heavy = ('torch', 'ray', 'qdrant_edge', 'pyarrow', 'numpy')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_constraints_name_versions_and_no_places():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.]*", pin) for pin in pins)
+    assert "torch==2.13.0" in pins

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from embedmill.errors import SettingsError
@@ -446,6 +447,8 @@ texts = st.text(
 )
 
 
+# No deadline for one trial: a shared machine is slow now and then.
+@trials(deadline=None)
 @given(path=texts, separator=texts, columns=st.lists(texts, min_size=1, max_size=3))
 def test_effective_settings_read_back_whatever_the_texts_hold(
     tmp_path_factory, path, separator, columns

@@ -1,0 +1,66 @@
+"""The parser that every pipeline uses: one for each media type."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+
+from embedmill.errors import PermanentError
+from embedmill.parser import ParsedDocument
+from embedmill.parsers import html, markdown, text
+from embedmill.parsers.decoding import checked_encoding
+from embedmill.parsers.html import parse_html
+from embedmill.parsers.markdown import parse_markdown
+from embedmill.parsers.text import parse_python, parse_text
+
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
+
+
+class MediaTypeParser:
+    """Parses text, reStructuredText, Python, Markdown and HTML.
+
+    A media type may carry the encoding (``text/html; charset=utf-8``); it then counts before what
+    the page says of itself.
+    """
+
+    def __init__(self, fallback_encoding: str | None = None) -> None:
+        """Check the encoding.
+
+        Args:
+            fallback_encoding: of documents that are not UTF-8 and do not say what they are.
+
+        Raises:
+            SettingsError: Python knows no such text encoding.
+        """
+        self._fallback = fallback_encoding and checked_encoding(
+            fallback_encoding, "source.fallback_encoding"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the same bytes may come out as another text; for the chunking recipe."""
+        soup = version("beautifulsoup4").partition(".")[0]
+        return (
+            f"text-{text.VERSION} markdown-{markdown.VERSION} html-{html.VERSION} "
+            f"beautifulsoup4-{soup} fallback-{self._fallback}"
+        )
+
+    def parse(self, content: bytes, media_type: str) -> ParsedDocument:
+        """Parse ``content``.
+
+        Raises:
+            PermanentError: it cannot be decoded (``encoding``, ``binary``), or nothing parses the
+                media type (``media-type``).
+        """
+        match media_type.partition(";")[0].strip().lower():
+            case "text/plain" | "text/x-rst":
+                return parse_text(content, self._fallback)
+            case "text/x-python":
+                return parse_python(content, self._fallback)
+            case "text/markdown":
+                return parse_markdown(content, self._fallback)
+            case "text/html" | "application/xhtml+xml":
+                charset = _CHARSET.search(media_type)
+                return parse_html(content, self._fallback, charset.group(1) if charset else None)
+            case _:
+                raise PermanentError(f"nothing parses {media_type!r}", code="media-type")

@@ -1,0 +1,129 @@
+"""Bytes to text: which encoding, and what happens when none fits."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+from embedmill.errors import PermanentError, SettingsError
+
+# Longest first: the mark of UTF-32 begins with that of UTF-16.
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# Their plain text is full of NUL bytes, which mark binary files otherwise.
+_WIDE = ("utf-16", "utf-32")
+
+
+def checked_encoding(name: str, setting: str) -> str:
+    """The codec's own name for an encoding that the settings name.
+
+    Raises:
+        SettingsError: Python knows no text encoding of that name.
+    """
+    try:
+        found = codecs.lookup(name).name
+        "".encode(found)
+    except LookupError as error:
+        raise SettingsError(
+            f"{setting}: {name!r} is no text encoding that Python knows",
+            hint="use a name such as cp1252, iso-8859-15, koi8-r, shift_jis or utf-16-le",
+        ) from error
+    return found
+
+
+def marked_encoding(content: bytes) -> tuple[str, int] | None:
+    """Encoding that a byte order mark tells, with the length of the mark."""
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            return encoding, len(mark)
+    return None
+
+
+def decode(content: bytes, *, declared: str | None = None, fallback: str | None = None) -> Decoded:
+    """Decode strictly: by byte order mark, then as declared, then UTF-8, then the fallback.
+
+    A byte order mark counts even against a declaration; it is not part of the text. No byte is
+    ever replaced or dropped.
+
+    Args:
+        content: the whole document.
+        declared: what the document says of itself (coding line, ``<meta charset>``).
+        fallback: encoding of documents that are none of these.
+
+    Raises:
+        PermanentError: no encoding fits (``encoding``, with the byte offset), or there are NUL
+            characters (``binary``).
+    """
+    marked = marked_encoding(content)
+    if marked:
+        encoding, skipped = marked
+        text = _strict(content[skipped:], encoding, offset=skipped)
+        return _without_nul(Decoded(text, encoding))
+    candidates = [declared, "utf-8", fallback]
+    if fallback and fallback.startswith(_WIDE) and b"\0" in content:
+        candidates = [fallback]
+    return _without_nul(_first_that_fits(content, [name for name in candidates if name]))
+
+
+def _first_that_fits(content: bytes, candidates: list[str]) -> Decoded:
+    failures = []
+    for encoding in candidates:
+        try:
+            text = _strict(content, encoding, offset=0)
+        except PermanentError as error:
+            failures.append(str(error))
+        else:
+            # ASCII is UTF-8 already; other names may be aliases.
+            name = codecs.lookup(encoding).name
+            return Decoded(text.removeprefix("\ufeff"), "utf-8" if name == "ascii" else name)
+    if b"\0" in content:
+        raise _binary(content.index(b"\0"))
+    raise PermanentError("; ".join(failures), code="encoding", hint="set `fallback_encoding`")
+
+
+def _strict(content: bytes, encoding: str, *, offset: int) -> str:
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        byte = content[error.start]
+        problem = f"byte 0x{byte:02x} at offset {error.start + offset}"
+    except (LookupError, UnicodeError) as error:
+        problem = str(error)
+    raise PermanentError(f"not {encoding}: {problem}", code="encoding")
+
+
+def _without_nul(decoded: Decoded) -> Decoded:
+    if "\0" in decoded.text:
+        raise _binary(decoded.text.index("\0"))
+    return decoded
+
+
+def _binary(offset: int) -> PermanentError:
+    return PermanentError(
+        f"NUL at offset {offset}: binary, or UTF-16 without a byte order mark",
+        code="binary",
+        hint="leave it out of the source, or set `fallback_encoding` (utf-16-le)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Text with the encoding that it was in.
+
+    Attributes:
+        text: without a leading byte order mark, line ends as they stand.
+        encoding: as Python names it.
+    """
+
+    text: str
+    encoding: str
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """``{"encoding": ...}`` when it was not UTF-8."""
+        return {} if self.encoding == "utf-8" else {"encoding": self.encoding}

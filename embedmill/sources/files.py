@@ -1,0 +1,156 @@
+"""A folder of documents: text, Markdown, reStructuredText, Python, HTML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from embedmill.document import canonical_metadata
+from embedmill.errors import PermanentError, SourceError
+from embedmill.settings import FilesSourceSettings
+from embedmill.source import Split
+from embedmill.sources.blocks import Row, blocks_of, error_row
+from embedmill.sources.gzipped import plain_chunks
+from embedmill.sources.listing import (
+    LinkPolicy,
+    ListedFile,
+    Listing,
+    OpenFile,
+    ScanFolder,
+    absolute_path,
+    gone,
+    list_folder,
+    open_binary,
+    relative_part,
+    scan_folder,
+    single_file,
+    splits_of,
+    text_of_path,
+)
+from embedmill.sources.path_patterns import PathPatterns
+
+_MEDIA_TYPES = {
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".rst": "text/x-rst",
+    ".py": "text/x-python",
+    ".html": "text/html",
+    ".htm": "text/html",
+}
+
+
+def media_type_of(name: str) -> str:
+    """Media type by the extension, that of the inner name for ``.gz``; else ``text/plain``."""
+    inner = name[:-3] if name.lower().endswith(".gz") else name
+    return _MEDIA_TYPES.get(PurePosixPath(inner).suffix.lower(), "text/plain")
+
+
+class FilesSource:
+    """Every file of a folder that the patterns take is one document.
+
+    ``doc_id`` is the path relative to the folder, byte for byte: ``a b.md`` and ``a%20b.md`` are
+    two documents. A name that is not UTF-8 is written as
+    :func:`embedmill.sources.listing.text_of_path` says. When the settings name one file, its name
+    is the ``doc_id`` and the patterns do not matter.
+
+    Patterns follow the shell (:class:`~embedmill.sources.path_patterns.PathPatterns`). Links are
+    not followed unless ``follow_links`` says so, and then only within the folder, each real file
+    once. Pipes, sockets and devices are left out.
+
+    A file that is there but cannot be read (``unreadable``), is too large (``too-large``), or is
+    gzip cut short (``truncated``) or broken (``damaged``) is a row with an error under its
+    ``doc_id``. Files that are gzip, by their first bytes, are read unpacked.
+    """
+
+    def __init__(
+        self,
+        settings: FilesSourceSettings,
+        *,
+        open_file: OpenFile = open_binary,
+        scan_folder: ScanFolder = scan_folder,
+    ) -> None:
+        self._settings = settings
+        # Absolute now, so that a worker with another working directory opens the same files.
+        self._root = absolute_path(settings.path)
+        self._open_file = open_file
+        self._scan_folder = scan_folder
+
+    def splits(self) -> list[Split]:
+        """List the folder, sorted by path.
+
+        Raises:
+            SourceError: the path is not there, nothing matches, or a folder cannot be listed.
+        """
+        single = single_file(self._root, named=self._settings.path)
+        return splits_of([single] if single else self._listed())
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        """Yield one row per file of the split.
+
+        Raises:
+            SourceError: a file is gone since it was listed, or this machine does not see it.
+        """
+        return blocks_of(self._row(path) for path in split.paths)
+
+    def _listed(self) -> tuple[ListedFile, ...]:
+        settings = self._settings
+        patterns = PathPatterns.of(settings.include, settings.exclude)
+        links: LinkPolicy = "inside" if settings.follow_links else "skip"
+        listing = list_folder(self._root, patterns, links=links, scan=self._scan_folder)
+        if not listing.files:
+            raise self._nothing_matches(listing)
+        return listing.files
+
+    def _nothing_matches(self, listing: Listing) -> SourceError:
+        settings = self._settings
+        message = f"no file in {settings.path!r} matches {', '.join(settings.include)}"
+        if settings.exclude:
+            message += f" and not {', '.join(settings.exclude)}"
+        if listing.links_left_out:
+            message += f"; {listing.links_left_out} links were left out"
+        return SourceError(
+            message,
+            code="no-match",
+            hint="check `source.path` and `source.include`; patterns are relative to the folder "
+            "and wildcards do not match a leading dot",
+        )
+
+    def _row(self, path: str) -> Row:
+        relative = relative_part(path)
+        doc_id, media_type = text_of_path(relative), media_type_of(relative)
+        metadata = canonical_metadata({"path": doc_id}).encode()
+        try:
+            content = self._content(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise gone(path) from error
+        except OSError as error:
+            code, message = "unreadable", f"cannot be read: {error.strerror or error}"
+        except PermanentError as error:
+            code, message = error.code, str(error)
+        else:
+            return (doc_id, content, media_type, metadata, doc_id, None, None)
+        return error_row(doc_id, media_type, doc_id, code=code, message=message, metadata=metadata)
+
+    def _content(self, path: str) -> bytes:
+        limit = self._settings.max_document_bytes
+        with self._open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            if size > limit:
+                raise _too_large(f"{size} bytes", limit)
+            pieces, unpacked = [], 0
+            for piece in plain_chunks(file):
+                unpacked += len(piece)
+                if unpacked > limit:
+                    raise _too_large(f"more than {limit} bytes when unpacked", limit)
+                pieces.append(piece)
+        return b"".join(pieces)
+
+
+def _too_large(size: str, limit: int) -> PermanentError:
+    return PermanentError(
+        f"{size}, the limit is {limit} bytes (`source.max_document_bytes`)", code="too-large"
+    )

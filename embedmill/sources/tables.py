@@ -1,0 +1,183 @@
+"""Rows of JSON lines, CSV, TSV and Parquet files; one row is one document.
+
+Values of metadata columns become JSON as :mod:`embedmill.sources.json_values` says. CSV and TSV
+have no types: every value stays the text that stands in the file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Literal, TypeAlias, assert_never
+
+import pyarrow as pa
+
+from embedmill.errors import PermanentError, SourceError
+from embedmill.parsers.decoding import checked_encoding
+from embedmill.settings import TableSourceSettings
+from embedmill.source import Split
+from embedmill.sources.blocks import Row, blocks_of
+from embedmill.sources.delimited import delimited_rows
+from embedmill.sources.gzipped import is_gzip, plain_chunks
+from embedmill.sources.json_lines import json_rows
+from embedmill.sources.lines import utf8_chunks
+from embedmill.sources.listing import (
+    Listing,
+    OpenFile,
+    ScanFolder,
+    absolute_path,
+    gone,
+    list_folder,
+    open_binary,
+    relative_part,
+    scan_folder,
+    single_file,
+    splits_of,
+    text_of_path,
+)
+from embedmill.sources.parquet import parquet_rows
+from embedmill.sources.path_patterns import PathPatterns
+from embedmill.sources.table_rows import RowForm
+
+TableFormat: TypeAlias = Literal["json", "csv", "tsv", "parquet"]
+
+_FORMATS: dict[str, TableFormat] = {
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+_ENDINGS = f"{', '.join(_FORMATS)} (each also with .gz)"
+
+
+def format_of(name: str) -> TableFormat | None:
+    """Format by the extension, that of the inner name for ``.gz``."""
+    inner = name[:-3] if name.lower().endswith(".gz") else name
+    return _FORMATS.get(PurePosixPath(inner).suffix.lower())
+
+
+class TableSource:
+    """Rows of one file, of all tables below a folder, or of the tables that a glob matches.
+
+    Links to files are followed, each real file is read once; links to folders are not. Wildcards
+    do not match a leading dot.
+
+    ``doc_id`` is the id column: text as it is, whole numbers in decimal (``1`` and ``"1"`` are the
+    same id). A row that cannot be a document is a row with an error, its ``doc_id`` the id if that
+    could be read, else empty: ``json``, ``csv``, ``columns``, ``encoding``, ``missing-id``,
+    ``bad-id``, ``missing-text``, ``bad-text``, ``metadata``, ``too-large``.
+
+    A file that breaks off counts as far as it goes: the rows before the break are delivered, a line
+    that is cut is not, and one row with an error and no id stands for the rest, ``truncated`` for
+    gzip data without its end, ``damaged`` for anything else that cannot be read on, ``encoding``
+    for text that cannot be decoded any further. What a file is packed in is read from its first
+    bytes, not from its name.
+    """
+
+    def __init__(
+        self,
+        settings: TableSourceSettings,
+        *,
+        open_file: OpenFile = open_binary,
+        scan_folder: ScanFolder = scan_folder,
+    ) -> None:
+        self._settings = settings
+        # Absolute now, so that a worker with another working directory opens the same files.
+        self._path = absolute_path(settings.path)
+        self._form = RowForm.of(settings)
+        self._encoding = settings.encoding and checked_encoding(
+            settings.encoding, "source.encoding"
+        )
+        self._open_file = open_file
+        self._scan_folder = scan_folder
+
+    def splits(self) -> list[Split]:
+        """List the files, sorted by path; a file is never divided.
+
+        Raises:
+            SourceError: the path is not there, no table matches, or a folder cannot be listed.
+        """
+        base, pattern = self._base_and_pattern()
+        single = single_file(base, named=self._settings.path)
+        if single:
+            if not format_of(single.relative):
+                raise self._no_tables(f"{self._settings.path!r} is no table by its ending")
+            return splits_of([single])
+        listing = self._listing(base, pattern)
+        tables = [file for file in listing.files if format_of(file.relative)]
+        if not tables:
+            found = f"{len(listing.files)} other files" if listing.files else "no file"
+            raise self._no_tables(f"{self._settings.path!r} holds no table; it matches {found}")
+        return splits_of(tables)
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        """Yield the rows of the split's files, in order.
+
+        Raises:
+            SourceError: a file is gone or not visible here, cannot be read at all, lacks a column
+                that is used, or is UTF-16 without saying so.
+        """
+        return blocks_of(row for path in split.paths for row in self._rows(path))
+
+    def _base_and_pattern(self) -> tuple[str, str]:
+        path = Path(self._path)
+        if path.exists():
+            return self._path, "**"
+        for index, part in enumerate(path.parts):
+            if any(wildcard in part for wildcard in "*?["):
+                return str(Path(*path.parts[:index])), "/".join(path.parts[index:])
+        return self._path, "**"
+
+    def _listing(self, base: str, pattern: str) -> Listing:
+        return list_folder(base, PathPatterns.of((pattern,)), links="files", scan=self._scan_folder)
+
+    def _no_tables(self, message: str) -> SourceError:
+        return SourceError(
+            message, code="no-match", hint=f"`source.path` is a file, folder or glob of {_ENDINGS}"
+        )
+
+    def _rows(self, path: str) -> Iterator[Row]:
+        relative = relative_part(path)
+        label = text_of_path(relative)
+        try:
+            with self._open_file(path) as file:
+                yield from self._rows_of_file(file, format_of(relative) or "json", label)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise gone(path) from error
+        except OSError as error:
+            raise SourceError(
+                f"{label} cannot be read: {error.strerror or error}", code="unreadable"
+            ) from error
+        except PermanentError as error:
+            message = f"{label} breaks off: {error}; the rows before that are read"
+            yield self._form.error("", label, PermanentError(message, code=error.code))
+
+    def _rows_of_file(self, file: BinaryIO, kind: TableFormat, label: str) -> Iterator[Row]:
+        match kind:
+            case "parquet":
+                yield from _parquet_rows(file, self._form, label)
+            case "json":
+                yield from json_rows(self._text(file, label), self._form, label)
+            case "csv":
+                yield from delimited_rows(self._text(file, label), self._form, label, ",")
+            case "tsv":
+                yield from delimited_rows(self._text(file, label), self._form, label, "\t")
+            case _:
+                assert_never(kind)
+
+    def _text(self, file: BinaryIO, label: str) -> Iterator[bytes]:
+        return utf8_chunks(plain_chunks(file), encoding=self._encoding, label=label)
+
+
+def _parquet_rows(file: BinaryIO, form: RowForm, label: str) -> Iterator[Row]:
+    if not is_gzip(file):
+        yield from parquet_rows(file, form, label)
+        return
+    # Parquet is read from its end: it has to be unpacked first, to disk and not into memory.
+    with tempfile.TemporaryFile() as unpacked:
+        for chunk in plain_chunks(file):
+            unpacked.write(chunk)
+        unpacked.seek(0)
+        yield from parquet_rows(unpacked, form, label)

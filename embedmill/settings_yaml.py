@@ -44,6 +44,16 @@ for _name, _pattern, _first in _RESOLVERS:
         )
 
 
+def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # PyYAML writes U+0085 in single quotes and then reads another character; "\n" is also easier
+    # on the eyes than a text in quotes over three lines.
+    breaks = not set(text).isdisjoint("\n\r\x85\u2028\u2029")
+    return dumper.represent_scalar(_TAG + "str", text, style='"' if breaks else None)
+
+
+_Dumper.add_representer(str, _text_node)
+
+
 @dataclass(slots=True)
 class YamlText:
     """What a text holds.

@@ -122,6 +122,12 @@ class SourceError(RefusedError):
     code = "source"
 
 
+class AlreadyExistsError(RefusedError):
+    """A create-only put found its name taken; what is there is untouched."""
+
+    code = "already-exists"
+
+
 class DamagedFileError(RefusedError):
     """A committed file of the workspace does not read back as what was written."""
 

@@ -1,0 +1,297 @@
+"""The Ray executor: the one module that starts, waits for and ends actors.
+
+Actors own nothing but a model or a client. They are never restarted or retried by Ray
+(``max_restarts=0``, ``max_task_retries=0``), so that every attempt is counted by the driver. Every
+start and every call has a deadline; an actor that misses it is ended and reported as dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+# Ray reads these when it is imported.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+from ray import exceptions as ray_errors
+
+from embedmill.errors import EmbedmillError, RefusedError, StopRunError, WorkerDiedError
+from embedmill.executor import Done, WorkerSpec
+
+log = logging.getLogger(__name__)
+# An ended actor's process is gone within about 0.1 s; files it had locked are free then.
+_GONE_TIMEOUT_S = 10.0
+
+
+class Host:
+    """The actor: builds its worker on the first call, then runs one method at a time."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._worker: object | None = None
+
+    def process(self) -> tuple[int, str]:
+        """Process id and node."""
+        return os.getpid(), ray.get_runtime_context().get_node_id()
+
+    def run(self, method: str, *arguments: object) -> object:
+        """Run a method of the worker."""
+        if self._worker is None:
+            self._worker = self._spec.factory(*self._spec.arguments)
+        return getattr(self._worker, method)(*arguments)
+
+    def end(self) -> None:
+        """Close the worker."""
+        close = getattr(self._worker, "close", None)
+        if close is not None:
+            close()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that an actor may take.
+
+    Attributes:
+        start: until its process runs.
+        call: for one call; the first includes building the worker (loading a model).
+    """
+
+    start: float = 180.0
+    call: float = 900.0
+
+
+@dataclass(slots=True)
+class _Actor:
+    handle: Any
+    process_ref: Any
+    started: float
+    process: tuple[int, str] | None = None
+    calls: deque[int] = field(default_factory=deque)
+    # When the oldest of its calls began to run.
+    since: float = 0.0
+
+
+class RayExecutor:
+    """Runs workers as Ray actors, on a Ray of its own or on a cluster."""
+
+    name = "ray"
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        object_store_bytes: int = 512 * 2**20,
+        deadlines: Deadlines | None = None,
+        cpus: int | None = None,
+    ) -> None:
+        """Connect.
+
+        Args:
+            address: of a cluster; without it the cluster that a Ray job runs in, else a Ray of
+                this process alone, which ends with it.
+            object_store_bytes: shared memory of a Ray of our own.
+            deadlines: of actors.
+            cpus: logical cores of a Ray of our own; the machine's without it.
+
+        Raises:
+            RefusedError: there is no cluster at the address.
+        """
+        self._deadlines = deadlines or Deadlines()
+        self._specs: dict[str, list[WorkerSpec]] = {}
+        self._actors: dict[tuple[str, int], _Actor] = {}
+        self._refs: dict[Any, tuple[int, tuple[str, int]]] = {}
+        self._parts: dict[int, tuple[Any, ...]] = {}
+        self._tickets = 0
+        self._folder: Path | None = None
+        address = address or os.environ.get("RAY_ADDRESS")
+        if address:
+            self._join(address)
+        else:
+            self._start(object_store_bytes, cpus)
+
+    def _join(self, address: str) -> None:
+        try:
+            ray.init(address=address, logging_level=logging.WARNING)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise RefusedError(
+                f"no Ray cluster answers at {address}: {error}",
+                hint="check the address, or leave it out to run on this machine",
+            ) from error
+
+    def _start(self, object_store_bytes: int, cpus: int | None) -> None:
+        # Socket paths may have 107 bytes: the folder's name is short.
+        self._folder = Path(tempfile.mkdtemp(prefix="em-", dir="/tmp"))
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            object_store_memory=object_store_bytes,
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+            _temp_dir=str(self._folder),
+        )
+
+    @property
+    def cores(self) -> int:
+        """Logical cores of the cluster."""
+        return int(_resources().get("CPU", 1))
+
+    def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
+        """See ``Executor.add_pool``.
+
+        Raises:
+            RefusedError: the cluster can never hold the pool.
+        """
+        self._specs[pool] = list(specs)
+        total = _resources()
+        for resource, name in (("cpus", "CPU"), ("gpus", "GPU")):
+            wanted = sum(getattr(spec, resource) for spec in specs)
+            if wanted > total.get(name, 0):
+                raise RefusedError(
+                    f"the {pool} pool wants {wanted:g} {name}, the cluster has "
+                    f"{total.get(name, 0):g}",
+                    code="infeasible",
+                    hint=f"set run.{pool}_workers lower, or add nodes",
+                )
+
+    def submit(
+        self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
+    ) -> int:
+        """See ``Executor.submit``."""
+        address = (pool, worker)
+        actor = self._actors.get(address) or self._spawn(address)
+        self._tickets += 1
+        bound = actor.handle.run.options(num_returns=parts + 1)
+        returned = bound.remote(method, *arguments)
+        refs = returned if parts else [returned]
+        self._refs[refs[0]] = (self._tickets, address)
+        self._parts[self._tickets] = tuple(refs[1:])
+        if not actor.calls:
+            actor.since = time.monotonic()
+        actor.calls.append(self._tickets)
+        return self._tickets
+
+    def _spawn(self, address: tuple[str, int]) -> _Actor:
+        spec = self._specs[address[0]][address[1]]
+        options = {
+            "num_cpus": spec.cpus,
+            "num_gpus": spec.gpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "max_concurrency": 1,
+        }
+        handle: Any = ray.remote(Host).options(**options).remote(spec)
+        actor = _Actor(handle, handle.process.remote(), time.monotonic())
+        self._actors[address] = actor
+        return actor
+
+    def wait(self, timeout_s: float) -> list[Done]:
+        """See ``Executor.wait``; calls of one worker end in the order of submission."""
+        if not self._refs:
+            return []
+        refs = list(self._refs)
+        ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
+        if ready:
+            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        self._watch()
+        ended = [(self._refs.pop(ref), ref) for ref in ready]
+        return [self._end(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
+
+    def _end(self, ticket: int, address: tuple[str, int], ref: ray.ObjectRef[Any]) -> Done:
+        actor = self._actors.get(address)
+        if actor is not None and ticket in actor.calls:
+            actor.calls.remove(ticket)
+            actor.since = time.monotonic()
+        parts = self._parts.pop(ticket)
+        try:
+            value = ray.get(ref, timeout=60)
+        except ray_errors.RayTaskError as error:
+            return Done(ticket, error=_cause(error))
+        except ray_errors.RayError as error:
+            return Done(ticket, error=WorkerDiedError(_died(address, error)))
+        return Done(ticket, value, parts)
+
+    def _watch(self) -> None:
+        """End actors that missed a deadline; their calls then end as died."""
+        now = time.monotonic()
+        for (pool, worker), actor in self._actors.items():
+            if actor.process is None:
+                self._note_process(pool, worker, actor, now)
+            elif actor.calls and now - actor.since > self._deadlines.call:
+                log.warning("%s worker %d is silent for %.0f s", pool, worker, now - actor.since)
+                actor.since = now
+                ray.kill(actor.handle)
+
+    def _note_process(self, pool: str, worker: int, actor: _Actor, now: float) -> None:
+        ready, _ = ray.wait([actor.process_ref], timeout=0)
+        if ready:
+            # A worker that died at once is reported through its call.
+            with contextlib.suppress(ray_errors.RayError):
+                actor.process = ray.get(actor.process_ref, timeout=10)
+                actor.since = now
+        elif now - actor.started > self._deadlines.start:
+            free = _resources(free=True)
+            raise StopRunError(
+                f"{pool} worker {worker} did not start within {self._deadlines.start:g} s; the "
+                f"cluster has {free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU free",
+                code="start-deadline",
+                hint=f"free resources, or set run.{pool}_workers lower",
+            )
+
+    def replace(self, pool: str, worker: int) -> None:
+        """See ``Executor.replace``; returns when the old process is gone, where it can be seen."""
+        old = self._actors.pop((pool, worker), None)
+        if old is None:
+            return
+        ray.kill(old.handle)
+        here = ray.get_runtime_context().get_node_id()
+        deadline = time.monotonic() + _GONE_TIMEOUT_S
+        if old.process is not None and old.process[1] == here:
+            while psutil.pid_exists(old.process[0]) and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        """See ``Executor.close``; workers get 10 s to close their clients."""
+        try:
+            ends = [actor.handle.end.remote() for actor in self._actors.values()]
+            if ends:
+                ray.wait(ends, num_returns=len(ends), timeout=_GONE_TIMEOUT_S)
+            for address in list(self._actors):
+                self.replace(*address)
+        finally:
+            ray.shutdown()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _resources(*, free: bool = False) -> dict[str, float]:
+    read: Any = ray.available_resources if free else ray.cluster_resources
+    return dict(read())
+
+
+def _cause(error: ray_errors.RayTaskError) -> Exception:
+    """The worker's own exception, or what it means that an argument was lost."""
+    cause = error.cause
+    if isinstance(cause, EmbedmillError):
+        return cause
+    if isinstance(cause, ray_errors.RayError):
+        return WorkerDiedError(f"an argument was lost: {type(cause).__name__}", running=False)
+    failed: Exception = error.as_instanceof_cause()  # type: ignore[no-untyped-call]
+    return failed
+
+
+def _died(address: tuple[str, int], error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{address[0]} worker {address[1]}: {type(error).__name__}: {lines[0]}"

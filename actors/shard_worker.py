@@ -1,0 +1,175 @@
+"""Owns shards: their ledgers, and their next chunk segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from embedmill.assembly import Layers, build_parser, chunker_of
+from embedmill.counts import DocumentCounts
+from embedmill.dead_letter import write_letters
+from embedmill.document import RAW_SCHEMA, documents_of
+from embedmill.drafting import DraftOutcome, ShardDrafter
+from embedmill.errors import TransientError
+from embedmill.run_context import RunContext
+from embedmill.segment import SegmentKey
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What a call did, in keys and counts.
+
+    Attributes:
+        counts: documents.
+        committed: segments that now exist, with their chunk counts.
+    """
+
+    counts: DocumentCounts
+    committed: tuple[tuple[SegmentKey, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTotals:
+    """Sizes of a worker's shards after a scan.
+
+    Attributes:
+        documents: in the ledgers, new ones included.
+        unseen: of these, what the scan has not met.
+        chunks: of all documents, unseen ones included.
+    """
+
+    documents: int
+    unseen: int
+    chunks: int
+
+
+class ShardWorker:
+    """Drafts the documents of its shards: every shard whose number modulo the workers is its own.
+
+    One worker owns a shard at a time; a second writer collides at the next segment number.
+    """
+
+    def __init__(
+        self, context: RunContext, worker: int, workers: int, starts: Mapping[int, int] | None
+    ) -> None:
+        """Open nothing yet; a shard's ledger is folded when its first document arrives.
+
+        Args:
+            context: of the run.
+            worker: its number.
+            workers: how many there are.
+            starts: first segment number of this run by shard (see ``ShardDrafter``).
+        """
+        self._context = context
+        self._layers = Layers(context)
+        self._shards = range(worker, context.settings.shard_count, workers)
+        self._starts = dict(starts or {})
+        self._parser = build_parser(context.settings)
+        self._chunker = chunker_of(context.settings)
+        self._drafters: dict[int, ShardDrafter] = {}
+        self._scanned = False
+
+    def draft(
+        self,
+        block: pa.Table,
+        only: tuple[int, int] | None = None,
+        poisoned: Mapping[int, str] | None = None,
+    ) -> Drafted:
+        """Draft a block of documents of this worker's shards.
+
+        Args:
+            block: ``RAW_SCHEMA`` and a column ``shard``.
+            only: rows [start, end) of the block; all without it.
+            poisoned: rows of the block that ended workers, with the reason.
+
+        Raises:
+            ShardOwnedElsewhereError: another run writes to this index.
+        """
+        poisoned = poisoned or {}
+        start, end = only or (0, block.num_rows)
+        rows: dict[int, list[int]] = {}
+        for row, shard in enumerate(block.column("shard").to_pylist()[start:end], start=start):
+            rows.setdefault(shard, []).append(row)
+        documents = documents_of(block.select(RAW_SCHEMA.names))
+        total = DraftOutcome()
+        for shard, mine in rows.items():
+            bad = {at: poisoned[row] for at, row in enumerate(mine) if row in poisoned}
+            self._add(total, self._drafter(shard).draft([documents[row] for row in mine], bad))
+        return Drafted(total.counts, tuple(total.committed))
+
+    def finish(self) -> Drafted:
+        """Commit what is pending in all shards; the source has been read to its end."""
+        self._scanned = True
+        total = DraftOutcome()
+        for drafter in self._drafters.values():
+            self._add(total, drafter.finish())
+        return Drafted(total.counts, tuple(total.committed))
+
+    def totals(self) -> ShardTotals:
+        """Sizes of all its shards, whether documents arrived for them or not.
+
+        Raises:
+            TransientError: this worker has not seen the whole source (see ``remove_unseen``).
+        """
+        self._require_scan()
+        ledgers = [self._drafter(shard).ledger for shard in self._shards]
+        return ShardTotals(
+            documents=sum(len(ledger) for ledger in ledgers),
+            unseen=sum(ledger.unseen_count() for ledger in ledgers),
+            chunks=sum(ledger.chunk_total() for ledger in ledgers),
+        )
+
+    def remove_unseen(self) -> Drafted:
+        """Delete what the scan has not met.
+
+        Raises:
+            TransientError: this worker took the place of one that died after the scan; it has seen
+                nothing, and everything would look deleted.
+        """
+        self._require_scan()
+        total = DraftOutcome()
+        for shard in self._shards:
+            self._add(total, self._drafter(shard).remove_unseen())
+        return Drafted(total.counts, tuple(total.committed))
+
+    def redraft(self, doc_ids: Mapping[int, Sequence[str]]) -> Drafted:
+        """Send documents through the layers again from their stored chunks.
+
+        Args:
+            doc_ids: by shard, which must be this worker's.
+        """
+        total = DraftOutcome()
+        for shard, wanted in doc_ids.items():
+            self._add(total, self._drafter(shard).redraft(wanted))
+        return Drafted(total.counts, tuple(total.committed))
+
+    def _require_scan(self) -> None:
+        if not self._scanned:
+            raise TransientError(
+                "a shard worker died after the scan; nothing was deleted",
+                hint="run the same command again",
+            )
+
+    def _drafter(self, shard: int) -> ShardDrafter:
+        if shard not in self._drafters:
+            self._drafters[shard] = ShardDrafter(
+                self._context,
+                self._layers.chunks,
+                shard,
+                parser=self._parser,
+                chunker=self._chunker,
+                run_start=self._starts.get(shard),
+            )
+        return self._drafters[shard]
+
+    def _add(self, total: DraftOutcome, outcome: DraftOutcome) -> None:
+        write_letters(
+            self._layers.workspace,
+            self._context.settings.index,
+            self._context.run,
+            outcome.letters,
+        )
+        total.counts += outcome.counts
+        total.committed += outcome.committed

@@ -1,0 +1,92 @@
+"""Settings in, live objects out: with the dispatch modules, all that chooses a backend."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from embedmill.chunker import Chunker
+from embedmill.chunkers.build import build_chunker
+from embedmill.embedder import Embedder
+from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.errors import SettingsError
+from embedmill.parsers.by_media_type import MediaTypeParser
+from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
+from embedmill.run_context import RunContext
+from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
+from embedmill.settings import FilesSourceSettings, Settings, TableSourceSettings
+from embedmill.source import Source
+from embedmill.vector_store import CollectionSpec, VectorStore
+from embedmill.vector_stores.build import open_store
+from embedmill.workspace import Workspace, open_workspace
+
+
+def build_source(settings: Settings) -> Source:
+    """The source that the settings name; nothing is opened yet."""
+    source = settings.source
+    match source:
+        case FilesSourceSettings():
+            from embedmill.sources.files import FilesSource
+
+            return FilesSource(source)
+        case TableSourceSettings():
+            from embedmill.sources.tables import TableSource
+
+            return TableSource(source)
+        case _:
+            assert_never(source)
+
+
+def build_parser(settings: Settings) -> MediaTypeParser:
+    """The parser for all media types of the source."""
+    source = settings.source
+    fallback = source.fallback_encoding if isinstance(source, FilesSourceSettings) else None
+    return MediaTypeParser(fallback)
+
+
+def chunker_of(settings: Settings) -> Chunker:
+    """The chunker, counting in the tokens of the settings' model."""
+    return build_chunker(settings.chunker, settings.embedder, build_parser(settings).fingerprint)
+
+
+def recipes_of(settings: Settings) -> tuple[ChunkingRecipe, EmbeddingRecipe]:
+    """What the settings ask for, without loading a model."""
+    return chunker_of(settings).recipe, embedding_recipe(settings.embedder, settings.metric)
+
+
+def embedder_of(context: RunContext) -> Embedder:
+    """Load the model of the run's version; it computes as the version's recipe says."""
+    return build_embedder(context.settings.embedder, context.embedding)
+
+
+def store_of(settings: Settings) -> VectorStore:
+    """Open the store."""
+    return open_store(settings.store)
+
+
+def collection_spec(recipe: EmbeddingRecipe) -> CollectionSpec:
+    """What a collection for these vectors is."""
+    return CollectionSpec(recipe.dimension, recipe.metric, recipe.normalise)
+
+
+class Layers:
+    """The layers of one index version."""
+
+    def __init__(self, context: RunContext) -> None:
+        settings = context.settings
+        self.workspace: Workspace = open_workspace(settings.workspace)
+        self.chunks = ChunkLayer(self.workspace, settings.index, context.chunking.id)
+        self.vectors = VectorLayer.of_version(self.workspace, settings.index, context)
+        self.applied = AppliedLayer(self.workspace, settings.index, context.collection)
+
+
+def require_local_store(settings: Settings, executor: str) -> None:
+    """Refuse a store that lives in one process when the run has several.
+
+    Raises:
+        SettingsError: it does.
+    """
+    if settings.store.kind == "memory" and executor != "inline":
+        raise SettingsError(
+            "the memory store is gone when its process ends",
+            hint="add --local, or choose store.kind qdrant_embedded",
+        )

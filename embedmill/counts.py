@@ -1,0 +1,75 @@
+"""Counts of a run; they are added up and checked, never estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class _Additive:
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCounts(_Additive):
+    """Documents of a scan. ``read == added + changed + unchanged + dead`` always.
+
+    Attributes:
+        read: rows that the source held.
+        added: not in the index before this run.
+        changed: other content than before.
+        unchanged: nothing to do.
+        dead: could not be read, parsed or chunked.
+        empty: of the added, changed and unchanged: those without any text.
+        removed: gone from the source, deleted from the index (not part of ``read``).
+        warnings: things a person should know, logged with the document.
+    """
+
+    read: int = 0
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    dead: int = 0
+    empty: int = 0
+    removed: int = 0
+    warnings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCounts(_Additive):
+    """Chunks that a run gave vectors. ``chunks == embedded + reused + deduplicated + dead``.
+
+    Attributes:
+        chunks: rows of the segments.
+        embedded: through the model.
+        reused: vector taken from the document's earlier version.
+        deduplicated: vector taken from an equal text of the same run.
+        dead: no vector.
+        truncated: longer than the model's window, embedded by their beginning.
+        tokens: that the model saw.
+    """
+
+    chunks: int = 0
+    embedded: int = 0
+    reused: int = 0
+    deduplicated: int = 0
+    dead: int = 0
+    truncated: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCounts(_Additive):
+    """What the store confirmed.
+
+    Attributes:
+        upserted: records written.
+        deleted: stale ids deleted.
+        rejected: records that the store, or the check before it, did not take.
+    """
+
+    upserted: int = 0
+    deleted: int = 0
+    rejected: int = 0

@@ -1,0 +1,340 @@
+"""Drafting, one shard: tell documents apart, parse, chunk, commit chunk segments."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from embedmill.chunker import Chunk, Chunker
+from embedmill.counts import DocumentCounts
+from embedmill.dead_letter import DeadLetter, Stage
+from embedmill.document import RawDocument, content_fingerprint, text_hash
+from embedmill.errors import EmbedmillError, PermanentError
+from embedmill.ledger import Ledger, LedgerEntry, doc_ids_of
+from embedmill.parser import ParsedDocument, Parser
+from embedmill.pending_segment import (
+    DraftedDocument,
+    PendingSegment,
+    merged_metadata,
+    stored_document,
+)
+from embedmill.run_context import RunContext, utc_now
+from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey
+from embedmill.sharding import doc_key
+
+log = logging.getLogger(__name__)
+# Rows without chunks (deletions, empty documents) close a segment too.
+_MAX_SEGMENT_DOCS = 10_000
+# The first segments of a shard are small, so that embedders have work early: 64, 128, 256, ...
+_FIRST_SEGMENT = 64
+# Earlier segments whose hashes are kept for changed documents: about 50 kB each.
+_EARLIER_SEGMENTS = 16
+
+
+@dataclass(slots=True)
+class DraftOutcome:
+    """What one call did.
+
+    Attributes:
+        counts: of the documents given.
+        committed: segments that now exist, with their chunk counts.
+        letters: of the documents that died.
+    """
+
+    counts: DocumentCounts = field(default_factory=DocumentCounts)
+    committed: list[tuple[SegmentKey, int]] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
+
+    def count(self, **more: int) -> None:
+        """Add to the counts."""
+        self.counts += DocumentCounts(**more)
+
+
+class ShardDrafter:
+    """Owns one shard's ledger and its unfinished segment. Not for two writers at once.
+
+    Attributes:
+        ledger: the fold of what is committed and of what is pending.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        layer: ChunkLayer,
+        shard: int,
+        *,
+        parser: Parser,
+        chunker: Chunker,
+        run_start: int | None = None,
+    ) -> None:
+        """Fold the shard's ledger.
+
+        Args:
+            context: of the run.
+            layer: where chunk segments go.
+            shard: its number.
+            parser: for changed documents.
+            chunker: for changed documents.
+            run_start: first segment number that this run may have committed; documents that
+                stand in such a segment count as added or changed when they are met again, after
+                a worker of the same run died. None: this is the first worker of the run.
+        """
+        self._context = context
+        self._layer = layer
+        self._shard = shard
+        self._parser = parser
+        self._chunker = chunker
+        self.ledger, self._next = Ledger.fold(layer, shard)
+        self._run_start = self._next if run_start is None else run_start
+        self._pending = PendingSegment()
+        self._earlier: dict[int, tuple[dict[str, int], list[bytes]]] = {}
+
+    @property
+    def run_start(self) -> int:
+        """First segment number of this run in this shard."""
+        return self._run_start
+
+    def draft(
+        self, documents: Sequence[RawDocument], poisoned: Mapping[int, str] | None = None
+    ) -> DraftOutcome:
+        """Take documents of this shard; commit segments as they fill up.
+
+        Args:
+            documents: in the source's order.
+            poisoned: positions of documents that ended workers, with the reason; they become
+                dead letters unread.
+        """
+        outcome = DraftOutcome()
+        outcome.count(read=len(documents))
+        fresh = []
+        for position, document in enumerate(documents):
+            if self._is_dead(document, (poisoned or {}).get(position), outcome):
+                continue
+            fingerprint = content_fingerprint(document)
+            entry = self.ledger.get(doc_key(document.doc_id))
+            if entry is not None and entry.fingerprint == fingerprint:
+                self._count_unchanged(entry, outcome)
+                continue
+            parsed = self._parse(document, outcome)
+            if parsed is not None:
+                fresh.append((document, fingerprint, parsed))
+        for (document, fingerprint, parsed), chunks in zip(
+            fresh, self._chunk(fresh, outcome), strict=True
+        ):
+            if chunks is not None:
+                self._take(document, fingerprint, parsed, chunks, outcome)
+        return outcome
+
+    def finish(self) -> DraftOutcome:
+        """Commit what is pending."""
+        outcome = DraftOutcome()
+        self._commit(outcome)
+        return outcome
+
+    def remove_unseen(self) -> DraftOutcome:
+        """Delete what the scan has not met; only after a complete scan of the whole source."""
+        outcome = DraftOutcome()
+        for doc_id, key, entry in doc_ids_of(self._layer, self._shard, self.ledger.unseen()):
+            self.ledger.remove(key)
+            outcome.count(removed=1)
+            self._pending.add(DraftedDocument.deletion(doc_id, entry))
+            if len(self._pending.documents) >= _MAX_SEGMENT_DOCS:
+                self._commit(outcome)
+        self._commit(outcome)
+        return outcome
+
+    def redraft(self, doc_ids: Sequence[str]) -> DraftOutcome:
+        """Put documents in a new segment, from the chunks that are stored.
+
+        Their good vectors are taken over; chunks that died get another try, in the vectors layer
+        or in the store. A document that is no longer in the ledger is left out.
+        """
+        outcome = DraftOutcome()
+        for doc_id in doc_ids:
+            key = doc_key(doc_id)
+            entry = self.ledger.get(key)
+            if entry is None:
+                continue
+            self._pending.add(stored_document(self._layer, self._shard, doc_id, entry))
+            self.ledger.put(key, replace(entry, segment=self._next, was_known=True))
+            self._commit_when_full(outcome)
+        self._commit(outcome)
+        return outcome
+
+    def _is_dead(self, document: RawDocument, poison: str | None, outcome: DraftOutcome) -> bool:
+        if document.doc_id and not self.ledger.see(doc_key(document.doc_id)):
+            problem = "duplicate-id", "an earlier row of the source has the same id"
+        elif poison is not None:
+            problem = "killed-worker", poison
+        elif document.error_code is not None:
+            problem = document.error_code, document.error_message or ""
+        else:
+            return False
+        self._bury("read", document, *problem, error="PermanentError", outcome=outcome)
+        return True
+
+    def _count_unchanged(self, entry: LedgerEntry, outcome: DraftOutcome) -> None:
+        empty = int(entry.chunk_count == 0)
+        if entry.segment < self._run_start:
+            outcome.count(unchanged=1, empty=empty)
+        elif entry.was_known:
+            outcome.count(changed=1, empty=empty)
+        else:
+            outcome.count(added=1, empty=empty)
+
+    def _parse(self, document: RawDocument, outcome: DraftOutcome) -> ParsedDocument | None:
+        try:
+            parsed = self._parser.parse(document.content or b"", document.media_type)
+        except EmbedmillError as error:
+            self._bury_error("parse", document, error, outcome)
+            return None
+        except Exception as error:  # noqa: BLE001 - the row boundary: whatever a parser raises ends one document
+            self._bury_error("parse", document, error, outcome)
+            return None
+        for warning in parsed.warnings:
+            log.warning("%s: %s", document.uri, warning)
+        outcome.count(warnings=len(parsed.warnings))
+        return parsed
+
+    def _chunk(
+        self,
+        fresh: Sequence[tuple[RawDocument, bytes, ParsedDocument]],
+        outcome: DraftOutcome,
+    ) -> list[list[Chunk] | None]:
+        if not fresh:
+            return []
+        try:
+            return list(self._chunker.chunk([parsed for _, _, parsed in fresh]))
+        except PermanentError:
+            return [self._chunk_one(document, parsed, outcome) for document, _, parsed in fresh]
+
+    def _chunk_one(
+        self, document: RawDocument, parsed: ParsedDocument, outcome: DraftOutcome
+    ) -> list[Chunk] | None:
+        try:
+            return self._chunker.chunk([parsed])[0]
+        except PermanentError as error:
+            self._bury_error("chunk", document, error, outcome)
+            return None
+
+    def _take(
+        self,
+        document: RawDocument,
+        fingerprint: bytes,
+        parsed: ParsedDocument,
+        chunks: list[Chunk],
+        outcome: DraftOutcome,
+    ) -> None:
+        if len(chunks) > MAX_SEGMENT_CHUNKS:
+            error = PermanentError(
+                f"{len(chunks):,} chunks, a document may have {MAX_SEGMENT_CHUNKS:,}",
+                code="too-many-chunks",
+            )
+            self._bury_error("chunk", document, error, outcome)
+            return
+        if self._pending.chunk_count + len(chunks) > MAX_SEGMENT_CHUNKS:
+            self._commit(outcome)
+        key = doc_key(document.doc_id)
+        entry = self.ledger.get(key)
+        hashes = [text_hash(chunk.text) for chunk in chunks]
+        drafted = DraftedDocument(
+            doc_id=document.doc_id,
+            fingerprint=fingerprint,
+            uri=document.uri,
+            metadata=merged_metadata(document.metadata, parsed),
+            chunks=chunks,
+            hashes=hashes,
+            same_as=self._same_as(document.doc_id, entry, hashes),
+            previous=entry,
+        )
+        self._pending.add(drafted)
+        known = entry is not None
+        self.ledger.put(key, LedgerEntry(fingerprint, len(chunks), self._next, known))
+        outcome.count(changed=int(known), added=int(not known), empty=int(not chunks))
+        self._commit_when_full(outcome)
+
+    def _same_as(
+        self, doc_id: str, entry: LedgerEntry | None, hashes: Sequence[bytes]
+    ) -> list[tuple[int, int]]:
+        """Rows of the document's earlier version with the same texts."""
+        none = (-1, -1)
+        if entry is None or entry.chunk_count == 0 or entry.segment >= self._next:
+            return [none] * len(hashes)
+        rows = self._rows_by_hash(doc_id, entry)
+        return [(entry.segment, rows[h]) if h in rows else none for h in hashes]
+
+    def _rows_by_hash(self, doc_id: str, entry: LedgerEntry) -> dict[bytes, int]:
+        first_chunks, hashes = self._earlier_segment(entry.segment)
+        first = first_chunks[doc_id]
+        return {hashes[row]: row for row in range(first, first + entry.chunk_count)}
+
+    def _earlier_segment(self, number: int) -> tuple[dict[str, int], list[bytes]]:
+        """First chunk row by document, and the text hashes, of a segment; the latest are kept."""
+        if number not in self._earlier:
+            if len(self._earlier) >= _EARLIER_SEGMENTS:
+                self._earlier.pop(next(iter(self._earlier)))
+            key = SegmentKey(self._shard, number)
+            docs = self._layer.docs(key, ("doc_id", "first_chunk"))
+            firsts = docs.column("first_chunk").to_pylist()
+            hashes = self._layer.chunks(key)[0].column("text_hash").to_pylist()
+            names = docs.column("doc_id").to_pylist()
+            self._earlier[number] = dict(zip(names, firsts, strict=True)), hashes
+        return self._earlier[number]
+
+    def _commit_when_full(self, outcome: DraftOutcome) -> None:
+        run = self._context.settings.run
+        ramp = _FIRST_SEGMENT << min(self._next, 16)
+        if (
+            self._pending.chunk_count >= min(run.segment_chunks, ramp)
+            or self._pending.text_bytes >= run.segment_bytes
+            or len(self._pending.documents) >= _MAX_SEGMENT_DOCS
+        ):
+            self._commit(outcome)
+
+    def _commit(self, outcome: DraftOutcome) -> None:
+        if not self._pending.documents:
+            return
+        key = SegmentKey(self._shard, self._next)
+        self._layer.commit(key, *self._pending.tables())
+        outcome.committed.append((key, self._pending.chunk_count))
+        self._next += 1
+        self._pending = PendingSegment()
+
+    def _bury_error(
+        self, stage: Stage, document: RawDocument, error: Exception, outcome: DraftOutcome
+    ) -> None:
+        ours = isinstance(error, EmbedmillError)
+        code = error.code if isinstance(error, EmbedmillError) else "unexpected"
+        # The text of a foreign error may quote the document; ours never does.
+        message = str(error) if ours else f"{type(error).__name__} in the {stage} step"
+        self._bury(stage, document, code, message, error=type(error).__name__, outcome=outcome)
+
+    def _bury(
+        self,
+        stage: Stage,
+        document: RawDocument,
+        code: str,
+        message: str,
+        *,
+        error: str,
+        outcome: DraftOutcome,
+    ) -> None:
+        outcome.count(dead=1)
+        outcome.letters.append(
+            DeadLetter(
+                stage=stage,
+                doc_id=document.doc_id,
+                uri=document.uri,
+                code=code,
+                error=error,
+                message=message,
+                chunk_index=-1,
+                shard=self._shard,
+                segment=-1,
+                attempts=1,
+                run=self._context.run,
+                time=utc_now(),
+                version=self._context.version,
+            )
+        )

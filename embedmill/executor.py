@@ -1,0 +1,176 @@
+"""The contract of an executor, and the one that needs no cluster.
+
+An executor runs methods of workers and hands back what they return; it decides nothing. Workers are
+plain classes; each is built where it runs, from a picklable spec, when its first call arrives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from embedmill.errors import EmbedmillError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """How to build one worker, and what it needs.
+
+    Attributes:
+        factory: the worker's class.
+        arguments: of its constructor; small and picklable.
+        cpus: cores to reserve (bookkeeping, may be a fraction).
+        gpus: GPUs to reserve, may be a fraction.
+    """
+
+    factory: Callable[..., object]
+    arguments: tuple[Any, ...]
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of one call.
+
+    Attributes:
+        ticket: that ``submit`` returned.
+        value: what the method returned; with ``parts`` the first element of its list.
+        parts: the other elements, as opaque things that only a later call may read.
+        error: what the method raised, or :class:`WorkerDiedError`; None when it returned.
+    """
+
+    ticket: int
+    value: Any = None
+    parts: tuple[Any, ...] = ()
+    error: Exception | None = None
+
+
+class Executor(Protocol):
+    """Runs calls on workers of named pools. One thread uses it.
+
+    Attributes:
+        name: ``inline`` or ``ray``.
+        cores: that its workers share; 0 when they take turns in one thread.
+    """
+
+    name: str
+
+    @property
+    def cores(self) -> int:
+        """See the class."""
+        ...
+
+    def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
+        """Declare a pool; its workers start with their first call."""
+        ...
+
+    def submit(
+        self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
+    ) -> int:
+        """Queue a call on one worker; calls of one worker run in the order of submission.
+
+        Args:
+            pool: name of the pool.
+            worker: position in the pool.
+            method: of the worker.
+            arguments: picklable, or parts of an earlier call.
+            parts: the method returns a list of ``parts + 1`` elements; all but the first stay
+                where they are.
+
+        Returns:
+            A ticket.
+        """
+        ...
+
+    def wait(self, timeout_s: float) -> list[Done]:
+        """Return calls that ended, at least one unless the time is up or nothing is queued."""
+        ...
+
+    def replace(self, pool: str, worker: int) -> None:
+        """Let a new worker take the place of one that died; its queued calls died with it."""
+        ...
+
+    def close(self) -> None:
+        """End all workers."""
+        ...
+
+
+@dataclass(slots=True)
+class _Call:
+    ticket: int
+    pool: str
+    worker: int
+    method: str
+    arguments: tuple[Any, ...]
+    parts: int
+
+
+@dataclass(slots=True)
+class InlineExecutor:
+    """Runs every call in this thread, one at a time: deterministic, starts at once.
+
+    Later stages go first, so that little is in flight.
+    """
+
+    name: str = "inline"
+    _specs: dict[str, list[WorkerSpec]] = field(default_factory=dict)
+    _workers: dict[tuple[str, int], object] = field(default_factory=dict)
+    _calls: dict[str, deque[_Call]] = field(default_factory=dict)
+    _tickets: int = 0
+
+    @property
+    def cores(self) -> int:
+        """See :class:`Executor`."""
+        return 0
+
+    def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
+        """See :meth:`Executor.add_pool`."""
+        self._specs[pool] = list(specs)
+        self._calls[pool] = deque()
+
+    def submit(
+        self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
+    ) -> int:
+        """See :meth:`Executor.submit`."""
+        self._tickets += 1
+        call = _Call(self._tickets, pool, worker, method, arguments, parts)
+        self._calls[pool].append(call)
+        return self._tickets
+
+    def wait(self, timeout_s: float) -> list[Done]:  # noqa: ARG002 - nothing to wait for here
+        """See :meth:`Executor.wait`."""
+        for pool in reversed(self._calls):
+            if self._calls[pool]:
+                return [self._run(self._calls[pool].popleft())]
+        return []
+
+    def _run(self, call: _Call) -> Done:
+        try:
+            returned = getattr(self._worker(call.pool, call.worker), call.method)(*call.arguments)
+        except EmbedmillError as error:
+            return Done(call.ticket, error=error)
+        if not call.parts:
+            return Done(call.ticket, returned)
+        return Done(call.ticket, returned[0], tuple(returned[1:]))
+
+    def _worker(self, pool: str, worker: int) -> object:
+        key = (pool, worker)
+        if key not in self._workers:
+            spec = self._specs[pool][worker]
+            self._workers[key] = spec.factory(*spec.arguments)
+        return self._workers[key]
+
+    def replace(self, pool: str, worker: int) -> None:
+        """See :meth:`Executor.replace`."""
+        self._workers.pop((pool, worker), None)
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        for worker in self._workers.values():
+            close = getattr(worker, "close", None)
+            if close is not None:
+                close()
+        self._workers.clear()

@@ -1,0 +1,156 @@
+"""The manifest: the log of index versions, one immutable numbered file per commit.
+
+The newest file is the truth; it holds all versions. Committing means creating the next number, and
+losing that race means that somebody else was first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self
+
+from embedmill.errors import ManifestConflictError, RefusedError
+from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
+from embedmill.segment import sealed, unsealed
+from embedmill.workspace import Workspace, create_once, require
+
+VersionState = Literal["building", "ready", "published", "retired", "failed"]
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVersion:
+    """One build of an index.
+
+    Attributes:
+        number: from 1, never used again.
+        state: where it is in its life.
+        chunking: its chunking recipe.
+        embedding: its embedding recipe.
+        collection: where its records live.
+        shard_count: fixed for the life of the index.
+        created: UTC, ISO 8601.
+        counts: of the last run that changed it (documents, chunks, records, dead letters).
+        last_run: that changed it.
+        published: when readers were sent to it, or None.
+    """
+
+    number: int
+    state: VersionState
+    chunking: ChunkingRecipe
+    embedding: EmbeddingRecipe
+    collection: str
+    shard_count: int
+    created: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    last_run: str = ""
+    published: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``v3``."""
+        return f"v{self.number}"
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Self:
+        """Read what :func:`dataclasses.asdict` wrote."""
+        return cls(
+            **{
+                **record,
+                "chunking": ChunkingRecipe.from_json(record["chunking"]),
+                "embedding": EmbeddingRecipe.from_json(record["embedding"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestState:
+    """What one manifest file says.
+
+    Attributes:
+        number: of the file; 0 when there is none yet.
+        versions: ascending by number.
+    """
+
+    number: int
+    versions: tuple[IndexVersion, ...]
+
+    @property
+    def published(self) -> IndexVersion | None:
+        """The version that readers see, or None."""
+        return next((v for v in self.versions if v.state == "published"), None)
+
+    @property
+    def newest(self) -> IndexVersion | None:
+        """The version with the highest number, or None."""
+        return self.versions[-1] if self.versions else None
+
+    def version(self, number: int) -> IndexVersion:
+        """One version.
+
+        Raises:
+            RefusedError: there is no such version; the message lists those there are.
+        """
+        for version in self.versions:
+            if version.number == number:
+                return version
+        known = ", ".join(v.name for v in self.versions) or "none"
+        raise RefusedError(f"there is no version v{number}; there are: {known}")
+
+
+class Manifest:
+    """The manifest of one index."""
+
+    def __init__(self, workspace: Workspace, index: str) -> None:
+        self._workspace = workspace
+        self._folder = f"indexes/{index}/manifest"
+
+    def read(self) -> ManifestState:
+        """The newest state.
+
+        Raises:
+            DamagedFileError: the newest file is torn.
+        """
+        numbers = [
+            int(match.group(1))
+            for entry in self._workspace.list(self._folder)
+            if (match := re.search(r"(?:^|/)(\d{8})\.json$", entry.path))
+        ]
+        if not numbers:
+            return ManifestState(0, ())
+        path = self._path(max(numbers))
+        body = unsealed(require(self._workspace, path), path)
+        versions = tuple(IndexVersion.from_json(record) for record in body["versions"])
+        return ManifestState(max(numbers), versions)
+
+    def commit(self, version: IndexVersion, expected_parent: ManifestState) -> ManifestState:
+        """Add or replace one version on top of the state that the caller has read.
+
+        Publishing a version retires the one that was published, in the same commit.
+
+        Raises:
+            ManifestConflictError: another process has committed since.
+        """
+        others = [
+            _retired(v) if version.state == "published" else v
+            for v in expected_parent.versions
+            if v.number != version.number
+        ]
+        versions = tuple(sorted([*others, version], key=lambda v: v.number))
+        number = expected_parent.number + 1
+        body = {"format": FORMAT, "number": number, "versions": [asdict(v) for v in versions]}
+        if not create_once(self._workspace, self._path(number), sealed(body)):
+            raise ManifestConflictError(
+                f"another process has committed number {number} to the manifest of this index",
+                hint="run the same command again",
+            )
+        return ManifestState(number, versions)
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:08d}.json"
+
+
+def _retired(version: IndexVersion) -> IndexVersion:
+    return replace(version, state="retired") if version.state == "published" else version

@@ -1,0 +1,151 @@
+"""The report of a run: counts that add up, or a run that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+from embedmill.counts import ChunkCounts, DocumentCounts, RecordCounts
+from embedmill.errors import AlreadyExistsError
+from embedmill.segment import sealed, unsealed
+from embedmill.workspace import Workspace
+
+Pipeline = Literal["ingest", "replay"]
+RunStatus = Literal["succeeded", "partial", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        run: its id.
+        index: that it worked on.
+        version: index version (``v1``).
+        pipeline: what was run.
+        executor: ``inline`` or ``ray``.
+        status: ``succeeded``; ``partial`` when rows died; ``failed``; ``interrupted``.
+        started: UTC, ISO 8601.
+        seconds: how long it took, start of the workers included.
+        documents: of the scan.
+        chunks: that got vectors in this run, those left over from an earlier run included.
+        records: that the store confirmed in this run.
+        live_documents: in the index now; -1 when the run ended before they were counted.
+        live_records: that should be in the collection now; -1 likewise.
+        stored_records: that the store counts; -1 likewise.
+        error: one line, when the run failed.
+    """
+
+    run: str
+    index: str
+    version: str
+    pipeline: Pipeline
+    executor: str
+    status: RunStatus
+    started: str
+    seconds: float
+    documents: DocumentCounts = field(default_factory=DocumentCounts)
+    chunks: ChunkCounts = field(default_factory=ChunkCounts)
+    records: RecordCounts = field(default_factory=RecordCounts)
+    live_documents: int = -1
+    live_records: int = -1
+    stored_records: int = -1
+    error: str = ""
+
+    @property
+    def dead_letters(self) -> int:
+        """Rows that died in this run."""
+        return self.documents.dead + self.chunks.dead + self.records.rejected
+
+    @property
+    def changed_anything(self) -> bool:
+        """Whether the run wrote to the index."""
+        return self.records != RecordCounts() or self.chunks.chunks > 0
+
+    def problems(self) -> list[str]:
+        """Counts that do not add up, one line each; a run with any has failed."""
+        found = []
+        d, c = self.documents, self.chunks
+        if d.read != d.added + d.changed + d.unchanged + d.dead:
+            found.append(
+                f"{d.read} documents read, but {d.added} added + {d.changed} changed + "
+                f"{d.unchanged} unchanged + {d.dead} dead"
+            )
+        if c.chunks != c.embedded + c.reused + c.deduplicated + c.dead:
+            found.append(
+                f"{c.chunks} chunks, but {c.embedded} embedded + {c.reused} reused + "
+                f"{c.deduplicated} deduplicated + {c.dead} dead"
+            )
+        if self.live_records != self.stored_records:
+            found.append(
+                f"{self.live_records} records applied, but the store counts {self.stored_records}"
+            )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; ``dead_letters`` included."""
+        return {**asdict(self), "dead_letters": self.dead_letters}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Self:
+        """Read what :meth:`to_json` wrote."""
+        record = {key: value for key, value in record.items() if key != "dead_letters"}
+        return cls(
+            **{
+                **record,
+                "documents": DocumentCounts(**record["documents"]),
+                "chunks": ChunkCounts(**record["chunks"]),
+                "records": RecordCounts(**record["records"]),
+            }
+        )
+
+
+def start_run(workspace: Workspace, index: str, now: str, started: dict[str, object]) -> str:
+    """Take a run id: the time, and a count when the second is taken; leaves ``started.json``.
+
+    Args:
+        workspace: of the index.
+        index: its name.
+        now: UTC, ISO 8601.
+        started: what ``status`` shows of a run that has not ended (host, process, version).
+    """
+    stamp = re.sub(r"[^0-9TZ]", "", now.replace("+00:00", "Z"))
+    attempt = 1
+    while True:
+        run = stamp if attempt == 1 else f"{stamp}-{attempt}"
+        try:
+            workspace.create(f"{_folder(index)}/{run}/started.json", sealed(started))
+        except AlreadyExistsError:
+            attempt += 1
+        else:
+            return run
+
+
+def write_report(workspace: Workspace, report: RunReport) -> str:
+    """Write ``report.json``.
+
+    Returns:
+        Its path in the workspace.
+    """
+    path = f"{_folder(report.index)}/{report.run}/report.json"
+    workspace.create(path, sealed(report.to_json()))
+    return path
+
+
+def read_reports(workspace: Workspace, index: str) -> Iterator[tuple[str, RunReport | None]]:
+    """Runs of an index, newest first: id and report, None for a run that has not ended well."""
+    runs = {
+        match.group(1)
+        for entry in workspace.list(_folder(index))
+        if (match := re.search(r"/runs/([^/]+)/", f"/{entry.path}"))
+    }
+    for run in sorted(runs, reverse=True):
+        path = f"{_folder(index)}/{run}/report.json"
+        data = workspace.read(path)
+        yield run, None if data is None else RunReport.from_json(unsealed(data, path))
+
+
+def _folder(index: str) -> str:
+    return f"indexes/{index}/runs"

@@ -1,0 +1,397 @@
+"""Segments: immutable, numbered batches of work of one shard, and the layers they pass through.
+
+The document rows of a segment are committed last and name the chunk file they belong to by its
+digest, so that a segment either exists whole or not at all. Rows of the vectors layer stand in the
+order of the chunk rows.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Protocol, Self
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embedmill.embedder import Vectors
+from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
+from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
+from embedmill.workspace import Workspace, create_once, require
+
+# The most chunks of one segment, so that one segment fits one provider file.
+MAX_SEGMENT_CHUNKS = 50_000
+FORMAT = "1"
+
+DOCS_SCHEMA = pa.schema(
+    [
+        pa.field("doc_id", pa.large_string(), nullable=False),
+        pa.field("doc_key", pa.binary(16), nullable=False),
+        # True: this document is gone; it has no chunks.
+        pa.field("deleted", pa.bool_(), nullable=False),
+        pa.field("fingerprint", pa.binary(16), nullable=False),
+        pa.field("first_chunk", pa.int32(), nullable=False),
+        pa.field("chunk_count", pa.int32(), nullable=False),
+        # Where the document stood before, -1 when it is new; its stale record ids follow from
+        # the chunk count.
+        pa.field("previous_segment", pa.int32(), nullable=False),
+        pa.field("previous_chunk_count", pa.int32(), nullable=False),
+        pa.field("uri", pa.large_string(), nullable=False),
+        pa.field("metadata", pa.large_string(), nullable=False),
+    ]
+)
+
+CHUNKS_SCHEMA = pa.schema(
+    [
+        pa.field("doc_row", pa.int32(), nullable=False),
+        pa.field("chunk_index", pa.int32(), nullable=False),
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("token_count", pa.int32(), nullable=False),
+        pa.field("headings", pa.list_(pa.string()), nullable=False),
+        pa.field("truncated", pa.bool_(), nullable=False),
+        pa.field("text_hash", pa.binary(16), nullable=False),
+        # A chunk of the same shard with the same text, whose vector may be taken; -1: none.
+        pa.field("same_as_segment", pa.int32(), nullable=False),
+        pa.field("same_as_row", pa.int32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentKey:
+    """Names a segment within an index: shard and number. Keys travel, data does not."""
+
+    shard: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"s{self.shard:04d}/{self.number:08d}"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def _to_parquet(table: pa.Table, *, compression: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression=compression,
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def _from_parquet(data: bytes, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read Parquet bytes, page checksums verified.
+
+    Raises:
+        DamagedFileError: torn, or not what was written.
+    """
+    try:
+        return pq.read_table(
+            pa.BufferReader(data),
+            columns=None if columns is None else list(columns),
+            page_checksum_verification=True,
+        )
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DamagedFileError(
+            f"{path} does not read back as what was written ({type(error).__name__})",
+            hint="restore it from a copy of the workspace",
+        ) from error
+
+
+def _note(table: pa.Table, path: str, name: str) -> str:
+    value = (table.schema.metadata or {}).get(name.encode())
+    if value is None:
+        raise DamagedFileError(f"{path} lacks its {name!r} entry")
+    return str(value.decode())
+
+
+class LayerNames(Protocol):
+    """What names the layers of an index version."""
+
+    @property
+    def chunking(self) -> ChunkingRecipe:
+        """Its chunking recipe."""
+        ...
+
+    @property
+    def embedding(self) -> EmbeddingRecipe:
+        """Its embedding recipe."""
+        ...
+
+
+class ChunkLayer:
+    """Chunk and document rows of the segments of one chunking recipe."""
+
+    def __init__(self, workspace: Workspace, index: str, chunking_id: str) -> None:
+        self._workspace = workspace
+        self._folder = f"indexes/{index}/chunks/{chunking_id}"
+        self._chunk_files: dict[SegmentKey, str] = {}
+
+    def committed(self) -> dict[int, list[int]]:
+        """Numbers of the committed segments of every shard, ascending."""
+        return _numbers(self._workspace, self._folder, r"\.docs\.parquet")
+
+    def committed_of(self, shard: int) -> list[int]:
+        """Numbers of the committed segments of one shard, ascending."""
+        folder = f"{self._folder}/s{shard:04d}"
+        return _numbers(self._workspace, folder, r"\.docs\.parquet").get(shard, [])
+
+    def commit(self, key: SegmentKey, docs: pa.Table, chunks: pa.Table) -> None:
+        """Write the chunk file, then the document file; the second makes the segment exist.
+
+        The chunk file carries its digest in its name: whatever a killed or a second writer left
+        under the same number is not ours and is never read.
+
+        Raises:
+            ShardOwnedElsewhereError: another writer has committed this number.
+        """
+        data = _to_parquet(chunks.cast(CHUNKS_SCHEMA), compression="zstd")
+        digest = _digest(data)
+        name = f"{self._folder}/{key}.{digest[:12]}.chunks.parquet"
+        if not create_once(self._workspace, name, data):
+            raise DamagedFileError(
+                f"{name} does not hold what its name says", hint=f"delete {name} and run again"
+            )
+        notes = {"format": FORMAT, "chunks_file": name, "chunks_digest": digest}
+        marked = docs.cast(DOCS_SCHEMA).replace_schema_metadata(notes)
+        data = _to_parquet(marked, compression="zstd")
+        if not create_once(self._workspace, self._docs_path(key), data):
+            raise ShardOwnedElsewhereError(
+                f"another run has committed segment {key}: two runs write to this index",
+                hint="let one of them end, then run the same command again",
+            )
+
+    def docs(self, key: SegmentKey, columns: Sequence[str] | None = None) -> pa.Table:
+        """Document rows of a committed segment."""
+        path = self._docs_path(key)
+        return _from_parquet(require(self._workspace, path), path, columns)
+
+    def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
+        """Chunk rows of a committed segment, and the digest that vectors refer to."""
+        path = self._docs_path(key)
+        docs = _from_parquet(require(self._workspace, path), path, ["deleted"])
+        name, digest = _note(docs, path, "chunks_file"), _note(docs, path, "chunks_digest")
+        data = require(self._workspace, name)
+        if _digest(data) != digest:
+            raise DamagedFileError(
+                f"{name} is not the file that was committed",
+                hint="restore it from a copy of the workspace",
+            )
+        return _from_parquet(data, name), digest
+
+    def _docs_path(self, key: SegmentKey) -> str:
+        return f"{self._folder}/{key}.docs.parquet"
+
+
+# How a row of the vectors layer came about.
+EMBEDDED, REUSED, DEDUPLICATED, DEAD = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentVectors:
+    """Vectors of one segment, row for row with its chunks.
+
+    Attributes:
+        vectors: float32, shape (chunks, dimension); NaN in dead rows.
+        origin: int8 per row: ``EMBEDDED``, ``REUSED``, ``DEDUPLICATED`` or ``DEAD``.
+        failures: of the dead rows: (code, message).
+    """
+
+    vectors: Vectors
+    origin: np.ndarray[tuple[int], np.dtype[np.int8]]
+    failures: Mapping[int, tuple[str, str]]
+
+
+class VectorLayer:
+    """Vectors of the segments of one chunking recipe under one embedding recipe."""
+
+    def __init__(self, workspace: Workspace, index: str, embedding_id: str, dimension: int) -> None:
+        self._workspace = workspace
+        self._folder = f"indexes/{index}/vectors/{embedding_id}"
+        self._dimension = dimension
+
+    @classmethod
+    def of_version(cls, workspace: Workspace, index: str, version: LayerNames) -> Self:
+        """The layer of an index version.
+
+        Its folder names both recipes, since the same segment number means other chunks under
+        another chunking recipe.
+        """
+        folder = f"{version.chunking.id}/{version.embedding.id}"
+        return cls(workspace, index, folder, version.embedding.dimension)
+
+    def committed(self) -> dict[int, list[int]]:
+        """Numbers of the segments that have vectors, by shard, ascending."""
+        return _numbers(self._workspace, self._folder, r"\.parquet")
+
+    def commit(self, key: SegmentKey, rows: SegmentVectors, chunks_digest: str) -> bool:
+        """Write the vectors of a segment.
+
+        Returns:
+            False when another worker was first; its vectors stand.
+        """
+        dead = np.asarray(rows.origin == DEAD)
+        flat = pa.array(np.ascontiguousarray(rows.vectors, dtype=np.float32).ravel())
+        vectors = pa.FixedSizeListArray.from_arrays(flat, self._dimension, mask=pa.array(dead))
+        reasons = [rows.failures.get(row) for row in range(len(dead))]
+        table = pa.table(
+            {
+                "vector": vectors,
+                "origin": pa.array(rows.origin, pa.int8()),
+                "failure_code": pa.array([r and r[0] for r in reasons], pa.string()),
+                "failure_message": pa.array([r and r[1] for r in reasons], pa.string()),
+            }
+        ).replace_schema_metadata({"format": FORMAT, "chunks_digest": chunks_digest})
+        try:
+            # Floats do not compress; trying costs more than it saves.
+            self._workspace.create(self._path(key), _to_parquet(table, compression="none"))
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def exists(self, key: SegmentKey) -> bool:
+        """Whether the segment has vectors."""
+        return self._workspace.read(self._path(key)) is not None
+
+    def read(self, key: SegmentKey, chunks_digest: str) -> SegmentVectors:
+        """Vectors of a segment.
+
+        Raises:
+            DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
+        """
+        path = self._path(key)
+        table = _from_parquet(require(self._workspace, path), path)
+        if _note(table, path, "chunks_digest") != chunks_digest:
+            raise DamagedFileError(
+                f"{path} was made for other chunks",
+                hint=f"delete {path} and run the same command again: the segment is embedded anew",
+            )
+        column = table.column("vector").combine_chunks()
+        present = np.asarray(column.is_valid())
+        vectors = np.full((len(column), self._dimension), np.nan, dtype=np.float32)
+        vectors[present] = column.flatten().to_numpy().reshape(-1, self._dimension)
+        codes = table.column("failure_code").to_pylist()
+        messages = table.column("failure_message").to_pylist()
+        return SegmentVectors(
+            vectors=vectors,
+            origin=table.column("origin").to_numpy().astype(np.int8),
+            failures={
+                row: (code, message or "")
+                for row, (code, message) in enumerate(zip(codes, messages, strict=True))
+                if code is not None
+            },
+        )
+
+    def _path(self, key: SegmentKey) -> str:
+        return f"{self._folder}/{key}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the store has confirmed of one segment.
+
+    Attributes:
+        upserted: records written.
+        deleted: stale record ids deleted.
+        rejected: chunk rows that have no record: (row, code, message).
+        records: of this shard in the collection once this segment and all before it are applied.
+        time: UTC, ISO 8601.
+    """
+
+    upserted: int
+    deleted: int
+    rejected: tuple[tuple[int, str, str], ...]
+    records: int
+    time: str
+
+
+class AppliedLayer:
+    """Which segments a collection has taken."""
+
+    def __init__(self, workspace: Workspace, index: str, collection: str) -> None:
+        self._workspace = workspace
+        self._folder = f"indexes/{index}/applied/{collection}"
+
+    def committed(self) -> dict[int, list[int]]:
+        """Numbers of the applied segments, by shard, ascending."""
+        return _numbers(self._workspace, self._folder, r"\.json")
+
+    def commit(self, key: SegmentKey, applied: Applied) -> None:
+        """Record that the store has confirmed a segment; doing it again changes nothing."""
+        body = {
+            "format": FORMAT,
+            "upserted": applied.upserted,
+            "deleted": applied.deleted,
+            "rejected": applied.rejected,
+            "records": applied.records,
+            "time": applied.time,
+        }
+        try:
+            self._workspace.create(self._path(key), sealed(body))
+        except AlreadyExistsError:
+            return
+
+    def read(self, key: SegmentKey) -> Applied:
+        """What was recorded."""
+        path = self._path(key)
+        body = unsealed(require(self._workspace, path), path)
+        return Applied(
+            upserted=body["upserted"],
+            deleted=body["deleted"],
+            rejected=tuple((row, code, message) for row, code, message in body["rejected"]),
+            records=body["records"],
+            time=body["time"],
+        )
+
+    def _path(self, key: SegmentKey) -> str:
+        return f"{self._folder}/{key}.json"
+
+
+def sealed(body: Mapping[str, object]) -> bytes:
+    """JSON with a digest of itself, so that a torn or edited file does not pass for a whole one."""
+    text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    seal = blake2b(text, digest_size=8).hexdigest()
+    return orjson.dumps({"body": body, "seal": seal}, option=orjson.OPT_SORT_KEYS)
+
+
+def unsealed(data: bytes, path: str) -> dict[str, Any]:
+    """Read what :func:`sealed` wrote.
+
+    Raises:
+        DamagedFileError: torn or edited.
+    """
+    try:
+        record = orjson.loads(data)
+        body: dict[str, Any] = record["body"]
+        text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+        if record["seal"] == blake2b(text, digest_size=8).hexdigest():
+            return body
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        pass
+    raise DamagedFileError(
+        f"{path} does not read back as what was written",
+        hint="restore it from a copy of the workspace",
+    )
+
+
+def _numbers(workspace: Workspace, folder: str, ending: str) -> dict[int, list[int]]:
+    pattern = re.compile(rf"(?:^|/)s(\d{{4,}})/(\d{{8}}){ending}$")
+    found: dict[int, list[int]] = {}
+    for entry in workspace.list(folder):
+        match = pattern.search(entry.path)
+        if match:
+            found.setdefault(int(match.group(1)), []).append(int(match.group(2)))
+    return {shard: sorted(numbers) for shard, numbers in found.items()}

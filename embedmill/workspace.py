@@ -1,0 +1,339 @@
+"""The workspace: a folder or bucket of immutable files, each put whole and only if absent.
+
+Every durable effect of a run but the store's own goes through this module, so that a test can count
+them and crash at each.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError as StoreAlreadyExistsError
+from obstore.exceptions import (
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import LocalStore, ObjectStore, S3Store, from_url
+
+from embedmill.errors import (
+    AlreadyExistsError,
+    DamagedFileError,
+    SettingsError,
+    StopRunError,
+    TransientError,
+)
+from embedmill.settings import WorkspaceSettings
+from embedmill.settings_file import resolve_secret
+
+if TYPE_CHECKING:
+    # These names exist for type checkers only.
+    from obstore.store import ClientConfig, S3Config
+
+# Unfinished puts of a local workspace; never listed, emptied by the next run that holds the lease.
+STAGING = ".staging"
+# What the system says when no write can succeed until somebody makes room or gives rights.
+_NO_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a listing: its path in the workspace and its size in bytes."""
+
+    path: str
+    size: int
+
+
+class Workspace(Protocol):
+    """Immutable files under ``/``-separated relative paths of ASCII names."""
+
+    url: str
+
+    def create(self, path: str, data: bytes) -> None:
+        """Put a file whole under its final name, only if there is none; durable on return.
+
+        Raises:
+            AlreadyExistsError: there is a file of this name; it is untouched.
+            StopRunError: disk full, read-only, no rights: nothing was written.
+            TransientError: the object store did not answer; the file may exist.
+        """
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put a file whole, in one step, whatever was there. For heartbeats only."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """The content, or None when there is no such file; every other trouble is an error."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """All files under the folder ``prefix``, at any depth, in no order."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files; absent ones are no error."""
+        ...
+
+
+def open_workspace(settings: WorkspaceSettings) -> Workspace:
+    """Open the workspace that the settings name; a local folder is made when it is missing.
+
+    Raises:
+        SettingsError: the address is of no kind that is known.
+        StopRunError: the folder cannot be made.
+    """
+    url = settings.url
+    scheme = re.match(r"^([a-z][a-z0-9+.-]*)://", url)
+    if scheme is None:
+        return LocalWorkspace(Path(url).expanduser())
+    if scheme.group(1) == "file":
+        return LocalWorkspace(Path(unquote(urlsplit(url).path)))
+    return ObjectWorkspace(url, _object_store(settings))
+
+
+def _object_store(settings: WorkspaceSettings) -> ObjectStore:
+    client: ClientConfig = {"allow_http": settings.allow_http}
+    try:
+        if settings.url.startswith("s3://"):
+            return S3Store.from_url(
+                settings.url, config=_s3_config(settings), client_options=client
+            )
+        return from_url(settings.url, client_options=client)
+    except (BaseError, ValueError) as error:
+        raise SettingsError(
+            f"workspace.url {settings.url!r} cannot be opened: {_first_line(error)}",
+            hint="give a folder, or a file://, s3://, gs:// or az:// address",
+        ) from error
+
+
+def _s3_config(settings: WorkspaceSettings) -> S3Config:
+    config: S3Config = {}
+    if settings.region:
+        config["region"] = settings.region
+    if settings.endpoint:
+        config["endpoint"] = settings.endpoint
+    if settings.access_key:
+        config["access_key_id"] = resolve_secret(settings.access_key)
+    if settings.secret_key:
+        config["secret_access_key"] = resolve_secret(settings.secret_key)
+    return config
+
+
+class LocalWorkspace:
+    """A folder on a local or shared disk; puts are staged, synced and linked under their name."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        self.url = str(self._root)
+        self._staging = self._root / STAGING
+        try:
+            self._staging.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._no_write(self._root, error) from error
+        self._store = LocalStore(self._root)
+        self._folders: set[Path] = set()
+
+    def create(self, path: str, data: bytes) -> None:
+        """See :meth:`Workspace.create`."""
+        target = self._root / path
+        try:
+            staged = self._stage(target, data)
+            try:
+                # link, unlike rename, refuses a name that is taken.
+                os.link(staged, target)
+            finally:
+                staged.unlink(missing_ok=True)
+            _sync_folder(target.parent)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{target} exists already") from error
+        except OSError as error:
+            raise self._no_write(target, error) from error
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See :meth:`Workspace.replace`."""
+        target = self._root / path
+        try:
+            self._stage(target, data).replace(target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise self._no_write(target, error) from error
+
+    def _stage(self, target: Path, data: bytes) -> Path:
+        if target.parent not in self._folders:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._folders.add(target.parent)
+        descriptor, name = tempfile.mkstemp(dir=self._staging)
+        staged = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            staged.chmod(0o644)
+        except OSError:
+            staged.unlink(missing_ok=True)
+            raise
+        return staged
+
+    def read(self, path: str) -> bytes | None:
+        """See :meth:`Workspace.read`."""
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StopRunError(
+                f"{self._root / path} cannot be read: {error.strerror}", code="unreadable"
+            ) from error
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """See :meth:`Workspace.list`."""
+        folder = self._root / prefix
+        if not folder.is_dir():
+            return
+        try:
+            for batch in obstore.list(self._store, prefix=prefix.rstrip("/")):
+                yield from (Entry(meta["path"], meta["size"]) for meta in batch)
+        except (BaseError, OSError) as error:
+            raise StopRunError(
+                f"{folder} cannot be listed: {_first_line(error)}", code="unreadable"
+            ) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """See :meth:`Workspace.delete`."""
+        for path in paths:
+            try:
+                (self._root / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise self._no_write(self._root / path, error) from error
+
+    def sweep(self) -> int:
+        """Delete what killed runs left unfinished; only the holder of the lease may call it."""
+        stale = list(self._staging.iterdir())
+        for path in stale:
+            path.unlink(missing_ok=True)
+        return len(stale)
+
+    def _no_write(self, target: Path, error: OSError) -> StopRunError | TransientError:
+        message = f"{target} cannot be written: {error.strerror}"
+        if error.errno in _NO_WRITE:
+            return StopRunError(
+                message,
+                code="no-space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "no-write",
+                hint="make room or give write access, then run the same command again: "
+                "all that was committed is kept",
+            )
+        return TransientError(message, code="io")
+
+
+class ObjectWorkspace:
+    """A prefix of a bucket; create-only puts are conditional puts of the object store."""
+
+    def __init__(self, url: str, store: ObjectStore) -> None:
+        self.url = url
+        self._store = store
+
+    def create(self, path: str, data: bytes) -> None:
+        """See :meth:`Workspace.create`."""
+        try:
+            # Multipart uploads cannot be conditional.
+            obstore.put(self._store, path, data, mode="create", use_multipart=False)
+        except (StoreAlreadyExistsError, PreconditionError) as error:
+            raise AlreadyExistsError(f"{self.url}/{path} exists already") from error
+        except (BaseError, OSError) as error:
+            raise self._failed(path, error) from error
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See :meth:`Workspace.replace`."""
+        try:
+            obstore.put(self._store, path, data, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise self._failed(path, error) from error
+
+    def read(self, path: str) -> bytes | None:
+        """See :meth:`Workspace.read`."""
+        try:
+            return bytes(obstore.get(self._store, path).bytes())
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise self._failed(path, error) from error
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """See :meth:`Workspace.list`."""
+        try:
+            for batch in obstore.list(self._store, prefix=prefix.rstrip("/")):
+                yield from (Entry(meta["path"], meta["size"]) for meta in batch)
+        except (BaseError, OSError) as error:
+            raise self._failed(prefix, error) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """See :meth:`Workspace.delete`."""
+        for path in paths:
+            try:
+                obstore.delete(self._store, path)
+            except FileNotFoundError:
+                continue
+            except (BaseError, OSError) as error:
+                raise self._failed(path, error) from error
+
+    def _failed(self, path: str, error: Exception) -> StopRunError | TransientError:
+        message = f"{self.url}/{path}: {_first_line(error)}"
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            return StopRunError(message, code="credentials", hint="check the bucket's credentials")
+        return TransientError(message, code="object-store")
+
+
+def create_once(workspace: Workspace, path: str, data: bytes) -> bool:
+    """Put a file; finding the very same bytes there is success.
+
+    Covers a reply that was lost (the client's retry finds its own file) and a killed run of the
+    same input.
+
+    Returns:
+        False when other bytes stand under this name.
+    """
+    try:
+        workspace.create(path, data)
+    except AlreadyExistsError:
+        return workspace.read(path) == data
+    return True
+
+
+def require(workspace: Workspace, path: str) -> bytes:
+    """Read a file that was committed.
+
+    Raises:
+        DamagedFileError: it is not there, or empty.
+    """
+    data = workspace.read(path)
+    if not data:
+        state = "is missing" if data is None else "is empty"
+        raise DamagedFileError(
+            f"{workspace.url}/{path} was committed and {state}",
+            hint="restore it from a copy of the workspace",
+        )
+    return data
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,124 @@
+"""The command line: ``embedmill``, or ``python -m pipelines.cli`` in a Ray job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from embedmill.settings import Settings
+from pipelines import cli_dead_letters, cli_reading
+from pipelines.cli_options import (
+    IndexOption,
+    JsonOption,
+    SetOption,
+    VerboseOption,
+    configure_logging,
+    out,
+    reports_errors,
+    settings_from,
+)
+from pipelines.cli_running import LocalOption, finish, running
+
+app = typer.Typer(
+    name="embedmill",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Documents in, a searchable, versioned vector index out.\n\n"
+    "Start with: embedmill ingest SETTINGS.yaml, then embedmill search QUESTION -c SETTINGS.yaml. "
+    "Exit status: 0 all well; 2 wrong usage or settings; 3 done, but some rows died; 4 refused, "
+    "nothing changed; 5 the run failed; 6 somebody else holds the index; 75 stopped, run again.",
+)
+app.add_typer(cli_dead_letters.app, name="dlq")
+app.command("search")(cli_reading.search)
+app.command("versions")(cli_reading.versions)
+app.command("status")(cli_reading.status)
+app.command("settings")(cli_reading.show_recipes)
+
+
+@app.command()
+@reports_errors
+def ingest(
+    config: Annotated[Path, typer.Argument(help="Settings file of the index.")],
+    *,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--source",
+            help="Folder or file to read instead of the settings' own; goes into an index of its "
+            "own name unless --index says which.",
+        ),
+    ] = None,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    local: LocalOption = False,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="Of a running Ray cluster; in a Ray job it is known."),
+    ] = None,
+    allow_deletes: Annotated[
+        bool,
+        typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
+    ] = False,
+    tolerate_dead: Annotated[
+        bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
+    ] = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Bring an index in line with its source. Run it again to resume, or to sync."""
+    from pipelines.ingest import ingest as run_ingest
+
+    configure_logging(verbose=verbose)
+    settings = _with_source(config, overrides, source, index)
+    with running(settings, local=local, allow_deletes=allow_deletes, address=address) as (
+        executor,
+        options,
+    ):
+        report = run_ingest(settings, executor, options)
+    if source is not None and not as_json:
+        out.print(
+            f"search it with: embedmill search QUESTION --config {config} --index {settings.index}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    finish(report, as_json=as_json, tolerate_dead=tolerate_dead)
+
+
+def _with_source(
+    config: Path, overrides: list[str] | None, source: Path | None, index: str | None
+) -> Settings:
+    """Settings with another source; its index is its own, so that no other one is emptied."""
+    if source is None:
+        return settings_from(config, overrides, index)
+    more = source_overrides(source, [*(overrides or [])])
+    return settings_from(config, more, index or index_name(source))
+
+
+def source_overrides(source: Path, overrides: list[str]) -> list[str]:
+    """Settings for a source given by path alone: a table by its ending, else files."""
+    name = source.name.removesuffix(".gz")
+    kind = "table" if Path(name).suffix in TABLE_ENDINGS else "files"
+    return [f"source={{kind: {kind}, path: '{source}'}}", *overrides]
+
+
+TABLE_ENDINGS = {".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}
+
+
+def index_name(source: Path) -> str:
+    """An index name from the name of a folder or file."""
+    import re
+
+    stem = source.resolve().name.split(".")[0]
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-._") or "documents"
+
+
+def main() -> None:
+    """Entry point of the ``embedmill`` command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

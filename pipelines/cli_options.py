@@ -1,0 +1,114 @@
+"""What several commands share: options, loading settings, exit codes, the process boundary."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+
+from embedmill.errors import (
+    EmbedmillError,
+    IndexLockedError,
+    RefusedError,
+    SettingsError,
+    StopRunError,
+)
+from embedmill.settings import Settings
+from embedmill.settings_file import load_settings
+
+# Exit statuses, documented in the README.
+OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 75
+
+P = ParamSpec("P")
+T = TypeVar("T")
+out = Console()
+err = Console(stderr=True)
+DEFAULT_CONFIG = Path("embedmill.yaml")
+
+ConfigOption = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="EMBEDMILL_CONFIG",
+        help="Settings file of the index.",
+        show_default=True,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting for this command, e.g. --set run.embed_workers=2. Repeatable.",
+    ),
+]
+IndexOption = Annotated[
+    str | None, typer.Option("--index", help="Name of the index, instead of the settings' own.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")]
+
+
+def settings_from(config: Path, overrides: list[str] | None, index: str | None = None) -> Settings:
+    """Load settings with the overrides of the command line."""
+    more = [f"index={index}"] if index else []
+    return load_settings(config, [*(overrides or []), *more])
+
+
+def configure_logging(*, verbose: bool) -> None:
+    """Standard logging to standard error."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+    # Libraries that log whole requests at INFO say nothing a user of ours needs.
+    for name in ("httpx", "sentence_transformers", "ray"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def exit_status(error: EmbedmillError) -> int:
+    """The status that a command ends with after this error."""
+    if error.code == "interrupted":
+        return INTERRUPTED
+    if isinstance(error, IndexLockedError):
+        return LOCKED
+    if isinstance(error, SettingsError):
+        return USAGE
+    if isinstance(error, RefusedError):
+        return REFUSED
+    if isinstance(error, StopRunError):
+        return FAILED
+    return FAILED
+
+
+def fail(error: EmbedmillError) -> NoReturn:
+    """Print an error and what to do next; end the command."""
+    err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    if error.hint:
+        err.print(f"  next: {error.hint}", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(exit_status(error))
+
+
+def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
+    """The process boundary: our errors become a message and an exit status."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except EmbedmillError as error:
+            fail(error)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`): that is no error.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(OK) from None
+
+    return wrapped

@@ -1,0 +1,208 @@
+"""Commands that read: search, versions, status."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.table import Table
+
+from embedmill.assembly import recipes_of
+from embedmill.errors import SettingsError
+from embedmill.index_reader import open_index
+from embedmill.manifest import IndexVersion, Manifest
+from embedmill.run_report import read_reports
+from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
+from embedmill.settings import Settings
+from embedmill.vector_store import Hit
+from embedmill.workspace import Workspace, open_workspace
+from pipelines.cli_options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    IndexOption,
+    JsonOption,
+    SetOption,
+    out,
+    reports_errors,
+    settings_from,
+)
+from pipelines.summary import print_summary
+
+_SNIPPET = 200
+
+
+@reports_errors
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 5,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="KEY=VALUE",
+            help="Only hits with this value, e.g. --where doc_id=a.md.",
+        ),
+    ] = None,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the published version of an index."""
+    settings = settings_from(config, overrides, index)
+    with open_index(settings) as reader:
+        hits = reader.search(query, k, _filter(where or []))
+    if as_json:
+        print_json([_hit_json(hit) for hit in hits])
+        return
+    if not hits:
+        out.print("no hits")
+    for rank, hit in enumerate(hits, start=1):
+        _print_hit(rank, hit)
+
+
+def _filter(where: list[str]) -> dict[str, str] | None:
+    pairs = [condition.partition("=") for condition in where]
+    for key, sign, _ in pairs:
+        if not key or not sign:
+            raise SettingsError("--where takes KEY=VALUE, for instance --where doc_id=guide/a.md")
+    return {key: value for key, _, value in pairs} or None
+
+
+def _hit_json(hit: Hit) -> dict[str, Any]:
+    return {"id": str(hit.id), "score": hit.score, **hit.payload}
+
+
+def _print_hit(rank: int, hit: Hit) -> None:
+    payload = hit.payload
+    place = " > ".join(payload["headings"]) or f"characters {payload['start']}-{payload['end']}"
+    name, where = _plain(payload["doc_id"]), _plain(place)
+    line = f"{rank}. {hit.score:.3f}  [bold]{name}[/bold]  [dim]{where}[/dim]"
+    out.print(line, highlight=False, soft_wrap=True)
+    snippet = " ".join(payload["text"].split())
+    cut = snippet if len(snippet) <= _SNIPPET else snippet[:_SNIPPET].rsplit(" ", 1)[0] + " ..."
+    out.print(f"   {cut}", markup=False, highlight=False)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+@reports_errors
+def versions(
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the versions of an index: recipe, counts, state."""
+    settings = settings_from(config, overrides, index)
+    state = Manifest(open_workspace(settings.workspace), settings.index).read()
+    if as_json:
+        from dataclasses import asdict
+
+        print_json([asdict(version) for version in state.versions])
+        return
+    if not state.versions:
+        out.print(f"index {settings.index!r} has no versions yet")
+        return
+    table = Table(
+        "version",
+        "state",
+        "documents",
+        "records",
+        "dead",
+        "chunks by",
+        "vectors by",
+        "collection",
+        "created",
+        box=None,
+    )
+    for version in state.versions:
+        table.add_row(*_version_row(version))
+    out.print(table)
+
+
+def _version_row(version: IndexVersion) -> list[str]:
+    counts = version.counts
+    known = [
+        f"{counts[key]:,}" if key in counts else "-"
+        for key in ("documents", "records", "dead_letters")
+    ]
+    chunking, embedding = version.chunking, version.embedding
+    return [
+        version.name,
+        version.state,
+        *known,
+        f"{chunking.splitter}, {chunking.max_tokens} tokens, overlap {chunking.overlap}",
+        f"{embedding.model} ({embedding.revision[:15]}), {embedding.dimension} x {embedding.dtype}",
+        version.collection,
+        version.created,
+    ]
+
+
+@reports_errors
+def status(
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the last run of an index and the work that is left."""
+    settings = settings_from(config, overrides, index)
+    workspace = open_workspace(settings.workspace)
+    left = _work_left(settings, workspace)
+    runs = read_reports(workspace, settings.index)
+    run, report = next(runs, ("", None))
+    if as_json:
+        print_json({"run": run, "report": report and report.to_json(), "left": left})
+        return
+    if not run:
+        out.print(f"index {settings.index!r} has had no run yet")
+        return
+    if report is None:
+        out.print(f"run {run} has not ended: it goes on, or it was killed", highlight=False)
+    else:
+        print_summary(out, report)
+    waiting = ", ".join(f"{count:,} segments to {what}" for what, count in left.items() if count)
+    out.print(f"left: {waiting or 'nothing'}", highlight=False)
+    if waiting:
+        out.print("  next: run the same ingest again; it goes on where it stopped")
+
+
+def _work_left(settings: Settings, workspace: Workspace) -> dict[str, int]:
+    """Segments that one layer has and the next lacks."""
+    version = Manifest(workspace, settings.index).read().newest
+    if version is None:
+        return {"embed": 0, "store": 0}
+    name = settings.index
+    chunks = ChunkLayer(workspace, name, version.chunking.id).committed()
+    vectors = VectorLayer.of_version(workspace, name, version).committed()
+    applied = AppliedLayer(workspace, name, version.collection).committed()
+
+    def missing(layer: dict[int, list[int]]) -> int:
+        return sum(len(set(numbers) - set(layer.get(s, []))) for s, numbers in chunks.items())
+
+    return {"embed": missing(vectors), "store": missing(applied)}
+
+
+@reports_errors
+def show_recipes(*, config: ConfigOption = DEFAULT_CONFIG, overrides: SetOption = None) -> None:
+    """Show the effective settings, every default included, and the recipes they stand for."""
+    from embedmill.settings_file import effective_settings
+
+    settings = settings_from(config, overrides)
+    out.print(effective_settings(settings).rstrip(), markup=False, highlight=False, soft_wrap=True)
+    chunking, embedding = recipes_of(settings)
+    out.print(f"# chunking recipe: {chunking.id}", markup=False, highlight=False)
+    out.print(f"# embedding recipe: {embedding.id}", markup=False, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value on standard output."""
+    option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    typer.echo(orjson.dumps(value, option=option).decode())

@@ -1,0 +1,78 @@
+"""What the commands that run something share: executor, progress, signals, summary."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from embedmill.executor import Executor, InlineExecutor
+from embedmill.run_report import RunReport
+from embedmill.settings import Settings
+from pipelines.cli_options import DEAD_LETTERS, OK, err, out
+from pipelines.cli_reading import print_json
+from pipelines.execution import RunOptions
+from pipelines.progress import shown
+from pipelines.summary import print_summary
+
+LocalOption = Annotated[
+    bool, typer.Option("--local", help="In this process, without Ray: one thing at a time.")
+]
+
+
+@contextmanager
+def running(
+    settings: Settings, *, local: bool, allow_deletes: bool = False, address: str | None = None
+) -> Iterator[tuple[Executor, RunOptions]]:
+    """An executor with options that show progress and heed signals; closed at the end."""
+    stop = threading.Event()
+    with _stop_on_signals(stop), shown(err) as on_progress:
+        executor = InlineExecutor() if local else _ray_executor(settings, address)
+        try:
+            yield executor, RunOptions(allow_deletes, on_progress, stop)
+        finally:
+            executor.close()
+
+
+def _ray_executor(settings: Settings, address: str | None) -> Executor:
+    from actors.actor_pool import Deadlines, RayExecutor
+
+    run = settings.run
+    return RayExecutor(
+        address=address,
+        object_store_bytes=run.object_store_bytes,
+        deadlines=Deadlines(run.start_deadline_s, run.call_deadline_s),
+    )
+
+
+@contextmanager
+def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    """The first signal asks the run to stop, the second ends the process as usual."""
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        err.print("stopping after what is in flight; once more to end at once")
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def finish(report: RunReport, *, as_json: bool, tolerate_dead: bool = False) -> None:
+    """Print the summary and end with the status that fits."""
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print_summary(out, report)
+    raise typer.Exit(DEAD_LETTERS if report.dead_letters and not tolerate_dead else OK)

@@ -1,0 +1,118 @@
+"""Calls in flight: who holds how many, what happens when one ends, who is to blame for a death."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from embedmill.errors import WorkerDiedError
+from embedmill.executor import Done, Executor, WorkerSpec
+from pipelines.faults import FaultPolicy
+
+# At most this many calls wait at one worker, the running one included: a crash costs no more.
+QUEUED_PER_WORKER = 2
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outstanding:
+    address: Address
+    life: int
+    then: Callable[[Done], None]
+
+
+class Dispatcher:
+    """Submits calls to an executor and hands each end to the stage that asked for it.
+
+    When a worker dies, all calls that it held end with ``WorkerDiedError``; only the oldest can
+    have been running, and only that one says so. The worker is replaced before the first of them
+    is handed on, so that a stage may submit again at once.
+    """
+
+    def __init__(self, executor: Executor, faults: FaultPolicy) -> None:
+        self._executor = executor
+        self._faults = faults
+        self._outstanding: dict[int, _Outstanding] = {}
+        self._held: Counter[Address] = Counter()
+        self._sizes: dict[str, int] = {}
+        self._lives: Counter[Address] = Counter()
+        self._blamed: dict[tuple[Address, int], int] = {}
+
+    def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
+        """Declare a pool of workers."""
+        self._sizes[pool] = len(specs)
+        self._executor.add_pool(pool, specs)
+
+    def size(self, pool: str) -> int:
+        """How many workers a pool has."""
+        return self._sizes[pool]
+
+    def call(
+        self,
+        address: Address,
+        method: str,
+        *arguments: object,
+        then: Callable[[Done], None],
+        parts: int = 0,
+    ) -> None:
+        """Submit a call; ``then`` is called once, from :meth:`step`, however it ends.
+
+        Args:
+            address: pool and worker.
+            method: of the worker.
+            arguments: of the method.
+            then: takes the end of the call.
+            parts: see ``Executor.submit``.
+        """
+        ticket = self._executor.submit(*address, method, *arguments, parts=parts)
+        self._outstanding[ticket] = _Outstanding(address, self._lives[address], then)
+        self._held[address] += 1
+
+    def has_room(self, pool: str, worker: int) -> bool:
+        """Whether another call may be queued at this worker."""
+        return self._held[pool, worker] < QUEUED_PER_WORKER
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that have not ended."""
+        return len(self._outstanding)
+
+    def step(self, timeout_s: float) -> None:
+        """Wait for ends and deliver them."""
+        for done in self._executor.wait(timeout_s):
+            call = self._outstanding.pop(done.ticket)
+            self._held[call.address] -= 1
+            if isinstance(done.error, WorkerDiedError):
+                error = self._attributed(done.ticket, call, done.error)
+                call.then(replace(done, error=error))
+            else:
+                call.then(done)
+
+    def ask(self, address: Address, method: str, *arguments: object) -> object:
+        """Make one call and wait for its end, delivering others meanwhile.
+
+        Raises:
+            Exception: what the call raised.
+        """
+        answer: list[Done] = []
+        self.call(address, method, *arguments, then=answer.append)
+        while not answer:
+            self.step(1.0)
+        if answer[0].error is not None:
+            raise answer[0].error
+        return answer[0].value
+
+    def _attributed(
+        self, ticket: int, call: _Outstanding, error: WorkerDiedError
+    ) -> WorkerDiedError:
+        life = (call.address, call.life)
+        if life not in self._blamed:
+            held = [t for t, c in self._outstanding.items() if (c.address, c.life) == life]
+            self._blamed[life] = min([ticket, *held])
+            self._lives[call.address] += 1
+            pool, worker = call.address
+            self._faults.worker_died(pool, worker, self._sizes[pool], error)
+        running = error.running and ticket == self._blamed[life]
+        return WorkerDiedError(str(error), running=running, code=error.code)

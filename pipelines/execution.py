@@ -1,0 +1,289 @@
+"""One run while it goes on: the stages, what they were given, what they have done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from actors.shard_worker import Drafted, ShardTotals
+from embedmill.assembly import Layers
+from embedmill.counts import DocumentCounts
+from embedmill.errors import RefusedError, StopRunError
+from embedmill.executor import Executor
+from embedmill.run_context import RunContext, utc_now
+from embedmill.run_report import Pipeline, RunReport, RunStatus
+from embedmill.segment import SegmentKey
+from embedmill.source import Split
+from pipelines.dispatcher import Dispatcher
+from pipelines.faults import FaultPolicy
+from pipelines.filling import WRITE, ApplyStage, EmbedStage
+from pipelines.pools import PoolSizes, add_pools
+from pipelines.scan import SHARD, Scan
+
+log = logging.getLogger(__name__)
+# What is in flight may take this long to end after a stop was asked for.
+_STOP_WAIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        documents: drafted so far.
+        chunks: that have vectors so far.
+        waiting: segments that are not applied yet.
+        applied: segments applied so far.
+        scanning: the source has not been read to its end.
+    """
+
+    documents: DocumentCounts
+    chunks: int
+    waiting: int
+    applied: int
+    scanning: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a person decides for one run.
+
+    Attributes:
+        allow_deletes: delete whatever is gone, however much that is.
+        on_progress: told a few times a second.
+        stop: when set, nothing new starts, what is in flight ends, and the run is resumable.
+    """
+
+    allow_deletes: bool = False
+    on_progress: Callable[[Progress], None] = lambda _: None
+    stop: threading.Event | None = None
+
+
+class InterruptedRunError(StopRunError):
+    """The run was asked to stop; everything that was committed is kept."""
+
+    code = "interrupted"
+
+
+class Execution:
+    """Drives the stages of one run over an executor. Holds keys and counts, never rows."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        executor: Executor,
+        options: RunOptions,
+        sizes: PoolSizes,
+        pipeline: Pipeline,
+    ) -> None:
+        self._context = context
+        self._options = options
+        self._sizes = sizes
+        self._pipeline = pipeline
+        self._started = utc_now()
+        self._clock = time.monotonic()
+        self._layers = Layers(context)
+        self._executor = executor
+        self._faults = FaultPolicy(executor)
+        self._dispatcher = Dispatcher(executor, self._faults)
+        self._apply = ApplyStage(self._dispatcher, self._faults, sizes.writers)
+        self._embed = EmbedStage(
+            self._dispatcher, self._faults, sizes.embed_workers, self._apply.ready
+        )
+        self._announced: dict[int, int] = {}
+        self._scan: Scan | None = None
+        self._documents = DocumentCounts()
+        self._totals: list[ShardTotals] = []
+        self._stored = -1
+
+    def prepare(self) -> None:
+        """Declare the workers, open the store, queue what earlier runs left between the layers."""
+        committed = self._layers.chunks.committed()
+        shards = range(self._context.settings.shard_count)
+        starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
+        add_pools(self._dispatcher, self._context, self._sizes, starts)
+        self._dispatcher.ask((WRITE, 0), "prepare")
+        self._resume(committed)
+
+    def scan(self, splits: Sequence[Split], only: frozenset[str] | None = None) -> None:
+        """Read the source to its end and fill the layers.
+
+        Args:
+            splits: of the source.
+            only: ids and uris of the rows to take; all without it.
+        """
+        self._scan = Scan(
+            self._dispatcher,
+            self._faults,
+            splits,
+            on_committed=lambda key, _: self._take(key),
+            on_lost=self._recover,
+            only=only,
+        )
+        self.drain()
+
+    def redraft(self, doc_ids: Mapping[int, Sequence[str]]) -> None:
+        """Send documents through the layers again from their stored chunks.
+
+        Args:
+            doc_ids: by shard.
+        """
+        for worker in range(self._sizes.shard_workers):
+            mine = {s: ids for s, ids in doc_ids.items() if s % self._sizes.shard_workers == worker}
+            if mine:
+                redrafted = cast(Drafted, self._dispatcher.ask((SHARD, worker), "redraft", mine))
+                self._take_all(redrafted)
+        self.drain()
+
+    def remove_gone(self) -> None:
+        """Delete what the complete scan has not met, within the limits of the settings.
+
+        Raises:
+            RefusedError: that would be too much; nothing was deleted.
+        """
+        self._count_totals()
+        settings = self._context.settings
+        unseen = sum(total.unseen for total in self._totals)
+        documents = sum(total.documents for total in self._totals)
+        if settings.sync == "append" or not unseen:
+            return
+        if not self._options.allow_deletes and unseen > settings.max_delete_fraction * documents:
+            raise RefusedError(
+                f"{unseen} of {documents} documents are gone from the source, more than "
+                f"max_delete_fraction ({settings.max_delete_fraction:g}) allows; none was deleted",
+                code="too-many-deletions",
+                hint="if that is right, run again with --allow-deletes; if the source only holds "
+                "new documents, set sync: append",
+            )
+        for worker in range(self._sizes.shard_workers):
+            removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
+            self._documents += removed.counts
+            self._take_all(removed)
+        self.drain()
+        self._count_totals()
+
+    def count_store(self) -> None:
+        """Ask the store how many records it has."""
+        self._stored = cast(int, self._dispatcher.ask((WRITE, 0), "count"))
+
+    def publish(self) -> None:
+        """Send readers to the version's collection."""
+        self._dispatcher.ask((WRITE, 0), "publish")
+
+    def report(self, status: RunStatus, error: str = "") -> RunReport:
+        """What has been done so far."""
+        counted = self._scan.counts if self._scan else DocumentCounts()
+        live = sum(total.documents for total in self._totals) if self._totals else -1
+        report = RunReport(
+            run=self._context.run,
+            index=self._context.settings.index,
+            version=self._context.version,
+            pipeline=self._pipeline,
+            executor=self._executor.name,
+            status=status,
+            started=self._started,
+            seconds=round(time.monotonic() - self._clock, 3),
+            documents=counted + self._documents,
+            chunks=self._embed.counts,
+            records=self._apply.counts,
+            live_documents=live,
+            live_records=self._live_records() if self._stored >= 0 else -1,
+            stored_records=self._stored,
+            error=error,
+        )
+        dead = status == "succeeded" and report.dead_letters
+        return replace(report, status="partial") if dead else report
+
+    def _count_totals(self) -> None:
+        self._totals = [
+            cast(ShardTotals, self._dispatcher.ask((SHARD, worker), "totals"))
+            for worker in range(self._sizes.shard_workers)
+        ]
+
+    def _live_records(self) -> int:
+        return sum(
+            self._layers.applied.read(SegmentKey(shard, number)).records
+            for shard, number in self._apply.last_applied.items()
+        )
+
+    def _resume(self, committed: Mapping[int, Sequence[int]]) -> None:
+        vectors = {s: set(numbers) for s, numbers in self._layers.vectors.committed().items()}
+        applied = self._layers.applied.committed()
+        for shard, numbers in committed.items():
+            done = applied.get(shard, [])
+            last = done[-1] if done else -1
+            if done:
+                self._apply.start_after(shard, last)
+            self._announced[shard] = last
+            for number in numbers:
+                if number > last:
+                    has_vectors = number in vectors.get(shard, ())
+                    self._take(SegmentKey(shard, number), has_vectors=has_vectors)
+
+    def _take_all(self, drafted: Drafted) -> None:
+        for key, _ in drafted.committed:
+            self._take(key)
+
+    def _take(self, key: SegmentKey, *, has_vectors: bool = False) -> None:
+        self._announced[key.shard] = key.number
+        self._apply.announce(key)
+        if has_vectors:
+            self._apply.ready(key)
+        else:
+            self._embed.add(key)
+
+    def _recover(self, worker: int) -> None:
+        """Queue what a dead shard worker committed and could not report."""
+        settings = self._context.settings
+        for shard in range(worker, settings.shard_count, self._sizes.shard_workers):
+            for number in self._layers.chunks.committed_of(shard):
+                if number > self._announced.get(shard, -1):
+                    self._take(SegmentKey(shard, number))
+
+    def drain(self) -> None:
+        """Run until nothing is left to do.
+
+        Raises:
+            InterruptedRunError: the run was asked to stop.
+        """
+        while not self._settled():
+            if self._options.stop is not None and self._options.stop.is_set():
+                self._stop()
+            if self._dispatcher.in_flight:
+                self._dispatcher.step(0.5)
+            else:
+                # Everything waits for its next try.
+                time.sleep(0.05)
+            self._options.on_progress(self._progress())
+
+    def _settled(self) -> bool:
+        """Submit what there is room for; True when nothing waits and nothing runs."""
+        if self._scan is not None:
+            self._scan.pump()
+        self._embed.pump()
+        self._apply.pump()
+        scanned = self._scan is None or self._scan.finished
+        return scanned and self._embed.idle and self._apply.idle
+
+    def _stop(self) -> None:
+        log.info("stopping: waiting for what is in flight")
+        deadline = time.monotonic() + _STOP_WAIT_S
+        while self._dispatcher.in_flight and time.monotonic() < deadline:
+            self._dispatcher.step(0.5)
+        raise InterruptedRunError(
+            "the run was stopped; all that was committed is kept",
+            hint="run the same command again to go on",
+        )
+
+    def _progress(self) -> Progress:
+        return Progress(
+            documents=self._scan.counts if self._scan else DocumentCounts(),
+            chunks=self._embed.counts.chunks,
+            waiting=self._apply.waiting,
+            applied=self._apply.applied,
+            scanning=self._scan is not None and not self._scan.finished,
+        )

@@ -1,0 +1,265 @@
+"""Filling the layers after the chunks: vectors, then the store. What is missing is the work."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from embedmill.counts import ChunkCounts, RecordCounts
+from embedmill.errors import StopRunError, WorkerDiedError
+from embedmill.executor import Done
+from embedmill.segment import SegmentKey
+from pipelines.dispatcher import Dispatcher
+from pipelines.faults import FaultPolicy
+
+EMBED, WRITE = "embed", "write"
+# A segment that was running at this many deaths is probed document by document.
+_PROBE_AFTER = 2
+# Deaths of writers over one segment that end the run: no document is to blame for a writer.
+_MAX_WRITER_DEATHS = 3
+
+
+@dataclass(slots=True)
+class _Later:
+    """Keys that wait for their time."""
+
+    clock: Callable[[], float]
+    _heap: list[tuple[float, SegmentKey]] = field(default_factory=list)
+
+    def add(self, when: float, key: SegmentKey) -> None:
+        heapq.heappush(self._heap, (when, key))
+
+    def due(self) -> list[SegmentKey]:
+        keys = []
+        while self._heap and self._heap[0][0] <= self.clock():
+            keys.append(heapq.heappop(self._heap)[1])
+        return keys
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+@dataclass(slots=True)
+class _Probe:
+    """A segment whose documents are tried one by one."""
+
+    key: SegmentKey
+    waiting: deque[int]
+    poisoned: set[int] = field(default_factory=set)
+
+
+class EmbedStage:
+    """Gives segments their vectors. A shard has a home worker; an idle worker helps others."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        faults: FaultPolicy,
+        workers: int,
+        on_embedded: Callable[[SegmentKey], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._faults = faults
+        self._workers = workers
+        self._on_embedded = on_embedded
+        self._waiting: dict[int, deque[SegmentKey]] = defaultdict(deque)
+        self._later = _Later(faults.clock)
+        self._running: dict[int, deque[SegmentKey]] = defaultdict(deque)
+        self._deaths: Counter[SegmentKey] = Counter()
+        self._probes: dict[SegmentKey, _Probe] = {}
+        self.counts = ChunkCounts()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return not (self._later or self._probes or any(self._running.values()) or self.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Segments that wait for a worker."""
+        return sum(len(queue) for queue in self._waiting.values())
+
+    def add(self, key: SegmentKey) -> None:
+        """Queue a segment without vectors."""
+        self._waiting[key.shard % self._workers].append(key)
+
+    def pump(self) -> None:
+        """Submit what there is room for."""
+        for key in self._later.due():
+            self.add(key)
+        for worker in range(self._workers):
+            while self._dispatcher.has_room(EMBED, worker):
+                following = self._next(worker)
+                if following is None:
+                    break
+                self._submit(worker, following)
+
+    def _next(self, worker: int) -> SegmentKey | None:
+        own = self._waiting[worker]
+        if own:
+            return own.popleft()
+        others = max(self._waiting.values(), key=len, default=own)
+        # Stealing is for the idle: a worker with work in hand leaves the rest to its owner.
+        if others and not self._running[worker]:
+            return others.popleft()
+        return None
+
+    def _submit(self, worker: int, key: SegmentKey, poisoned: frozenset[int] = frozenset()) -> None:
+        self._running[worker].append(key)
+        self._dispatcher.call(
+            (EMBED, worker),
+            "embed",
+            key,
+            poisoned,
+            then=partial(self._on_done, worker, key),
+        )
+
+    def _on_done(self, worker: int, key: SegmentKey, done: Done) -> None:
+        self._running[worker].remove(key)
+        if isinstance(done.error, WorkerDiedError):
+            self._deaths[key] += int(done.error.running)
+            self._retry_after_death(worker, key)
+        elif done.error is not None:
+            self._later.add(self._faults.wait_before_retry(("embedding", key), done), key)
+        else:
+            self._faults.committed()
+            self.counts += done.value
+            self._on_embedded(key)
+
+    def _retry_after_death(self, worker: int, key: SegmentKey) -> None:
+        if self._deaths[key] < _PROBE_AFTER:
+            self.add(key)
+            return
+        self._probes[key] = _Probe(key, deque())
+        self._dispatcher.call(
+            (EMBED, worker),
+            "document_rows",
+            key,
+            then=partial(self._on_rows, worker, key),
+        )
+
+    def _on_rows(self, worker: int, key: SegmentKey, done: Done) -> None:
+        if isinstance(done.error, WorkerDiedError):
+            self._retry_after_death(worker, key)
+            return
+        if done.error is not None:
+            raise done.error
+        self._probes[key].waiting.extend(done.value)
+        self._probe_next(worker, key)
+
+    def _probe_next(self, worker: int, key: SegmentKey) -> None:
+        probe = self._probes[key]
+        if not probe.waiting:
+            del self._probes[key]
+            self._submit(worker, key, frozenset(probe.poisoned))
+            return
+        row = probe.waiting.popleft()
+        self._dispatcher.call(
+            (EMBED, worker),
+            "probe",
+            key,
+            row,
+            then=partial(self._on_probed, worker, key, row),
+        )
+
+    def _on_probed(self, worker: int, key: SegmentKey, row: int, done: Done) -> None:
+        if isinstance(done.error, WorkerDiedError):
+            if done.error.running:
+                self._probes[key].poisoned.add(row)
+                self._faults.committed()
+            else:
+                self._probes[key].waiting.appendleft(row)
+        # Any other failure of a probe shows again, and is handled, when the segment is embedded.
+        self._probe_next(worker, key)
+
+
+class ApplyStage:
+    """Applies segments that have vectors; of one shard one at a time and in order."""
+
+    def __init__(self, dispatcher: Dispatcher, faults: FaultPolicy, writers: int) -> None:
+        self._dispatcher = dispatcher
+        self._faults = faults
+        self._writers = writers
+        self._order: dict[int, deque[SegmentKey]] = defaultdict(deque)
+        self._ready: set[SegmentKey] = set()
+        self._busy: set[int] = set()
+        self._last: dict[int, int] = {}
+        self._later = _Later(faults.clock)
+        self._deaths: Counter[SegmentKey] = Counter()
+        self.counts = RecordCounts()
+        self.applied = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return not (self._busy or self._later or any(self._order.values()))
+
+    @property
+    def waiting(self) -> int:
+        """Segments that are not applied yet."""
+        return sum(len(queue) for queue in self._order.values())
+
+    @property
+    def last_applied(self) -> dict[int, int]:
+        """Number of the last applied segment, by shard."""
+        return dict(self._last)
+
+    def start_after(self, shard: int, number: int) -> None:
+        """The segments of this shard up to ``number`` are applied."""
+        self._last[shard] = number
+
+    def announce(self, key: SegmentKey) -> None:
+        """A segment exists; segments of a shard are announced in order."""
+        self._order[key.shard].append(key)
+
+    def ready(self, key: SegmentKey) -> None:
+        """A segment has vectors."""
+        self._ready.add(key)
+
+    def pump(self) -> None:
+        """Submit what there is room for."""
+        for key in self._later.due():
+            self._busy.discard(key.shard)
+        for shard, order in self._order.items():
+            if not order or shard in self._busy or order[0] not in self._ready:
+                continue
+            writer = shard % self._writers
+            if self._dispatcher.has_room(WRITE, writer):
+                self._submit(writer, order[0])
+
+    def _submit(self, writer: int, key: SegmentKey) -> None:
+        self._busy.add(key.shard)
+        self._dispatcher.call(
+            (WRITE, writer),
+            "apply",
+            key,
+            self._last.get(key.shard),
+            then=partial(self._on_done, key),
+        )
+
+    def _on_done(self, key: SegmentKey, done: Done) -> None:
+        if isinstance(done.error, WorkerDiedError):
+            self._busy.discard(key.shard)
+            self._on_death(key, done.error)
+        elif done.error is not None:
+            self._later.add(self._faults.wait_before_retry(("applying", key), done), key)
+        else:
+            self._faults.committed()
+            self._busy.discard(key.shard)
+            self._order[key.shard].popleft()
+            self._ready.discard(key)
+            self._last[key.shard] = key.number
+            self.counts += done.value
+            self.applied += 1
+
+    def _on_death(self, key: SegmentKey, error: WorkerDiedError) -> None:
+        self._deaths[key] += int(error.running)
+        if self._deaths[key] >= _MAX_WRITER_DEATHS:
+            raise StopRunError(
+                f"applying segment {key} ended {self._deaths[key]} writers; the last: {error}",
+                code="writer-died",
+                hint="look at the store and the workers' logs; all that was committed is kept",
+            )

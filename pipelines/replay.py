@@ -1,0 +1,59 @@
+"""Replay: send dead rows through the same path again, into the same version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedmill.assembly import build_source, require_local_store
+from embedmill.executor import Executor
+from embedmill.open_letters import OpenLetter
+from embedmill.run_report import RunReport
+from embedmill.settings import Settings
+from pipelines.execution import RunOptions
+from pipelines.ingest import open_version
+
+
+def replay(
+    settings: Settings,
+    executor: Executor,
+    letters: Sequence[OpenLetter],
+    options: RunOptions | None = None,
+) -> RunReport:
+    """Try the rows of some letters again.
+
+    Documents that could not be read, parsed or chunked are read from the source again; chunks that
+    died later are taken from the workspace, so that a replay of them needs no source.
+
+    Args:
+        settings: of the index.
+        executor: runs the workers; closed by the caller.
+        letters: which rows.
+        options: of this run.
+
+    Returns:
+        The report; rows that fail again have new letters.
+
+    Raises:
+        RefusedError: as for ingest.
+        StopRunError: as for ingest.
+    """
+    require_local_store(settings, executor.name)
+    stored: dict[int, list[str]] = {}
+    unread: set[str] = set()
+    for item in letters:
+        letter = item.letter
+        if letter.chunk_index < 0:
+            unread.add(letter.doc_id or letter.uri)
+        elif letter.doc_id not in stored.setdefault(letter.shard, []):
+            stored[letter.shard].append(letter.doc_id)
+    splits = build_source(settings).splits() if unread else []
+    version = open_version(settings)
+    execution = version.execution(executor, options or RunOptions(), "replay")
+
+    def work() -> None:
+        execution.prepare()
+        execution.redraft(stored)
+        if unread:
+            execution.scan(splits, frozenset(unread))
+
+    return version.run(execution, work)

@@ -1,0 +1,71 @@
+"""Settings in, a recipe or a live embedder out; a backend is imported only where it is chosen."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from embedmill.embedder import Embedder
+from embedmill.embedders.hashing import HashingEmbedder, hashing_recipe
+from embedmill.embedders.word_tokenizer import WordTokenizer
+from embedmill.recipe import EmbeddingRecipe, Metric
+from embedmill.settings import (
+    EmbedderSettings,
+    HashingEmbedderSettings,
+    SentenceTransformersSettings,
+)
+from embedmill.tokenizer import TokenWindow
+
+
+def embedding_recipe(settings: EmbedderSettings, metric: Metric) -> EmbeddingRecipe:
+    """What the settings ask for; no model is loaded.
+
+    Raises:
+        SettingsError: the model does not have what the settings ask for.
+        MissingExtraError: an optional package is not installed.
+        RefusedError: the model is nowhere to be found.
+    """
+    match settings:
+        case HashingEmbedderSettings():
+            return hashing_recipe(settings, metric)
+        case SentenceTransformersSettings():
+            from embedmill.embedders.local_recipe import local_recipe
+
+            return local_recipe(settings, metric)
+        case _:
+            assert_never(settings)
+
+
+def token_window(settings: EmbedderSettings) -> TokenWindow:
+    """How the embedder counts and how much it reads; no model is loaded.
+
+    Raises:
+        RefusedError: as :func:`embedding_recipe`.
+    """
+    match settings:
+        case HashingEmbedderSettings():
+            return TokenWindow(WordTokenizer(), settings.max_tokens, settings.document_prompt)
+        case SentenceTransformersSettings():
+            from embedmill.embedders.local_recipe import local_window
+
+            return local_window(settings)
+        case _:
+            assert_never(settings)
+
+
+def build_embedder(settings: EmbedderSettings, recipe: EmbeddingRecipe) -> Embedder:
+    """Load the model, to compute as ``recipe`` says and in no other way.
+
+    Raises:
+        MissingExtraError: an optional package is not installed.
+        RecipeMismatchError: the weights found are not those of the recipe.
+        RefusedError: the model is nowhere to be found.
+    """
+    match settings:
+        case HashingEmbedderSettings():
+            return HashingEmbedder(settings, recipe)
+        case SentenceTransformersSettings():
+            from embedmill.embedders.sentence_transformers import SentenceTransformersEmbedder
+
+            return SentenceTransformersEmbedder(settings, recipe)
+        case _:
+            assert_never(settings)

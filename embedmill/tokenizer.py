@@ -1,0 +1,57 @@
+"""The contract of token counting: how long a text is for the model that will read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokenizers import Tokenizer
+
+
+class TokenCounter(Protocol):
+    """Counts in one model's own tokens. Control strings in a text are text.
+
+    Attributes:
+        fingerprint: equal for counters that always count alike.
+    """
+
+    fingerprint: str
+
+    @property
+    def sizer(self) -> Tokenizer | Callable[[str], int]:
+        """What the splitting library counts with; special tokens are not included."""
+        ...
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, the model's special tokens included; nothing is cut or padded.
+
+        The texts are Unicode: no tokenizer takes half of a surrogate pair.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWindow:
+    """What a model reads of one text at most.
+
+    Attributes:
+        counter: counts as the model does.
+        size: of the window, special tokens and prompt included.
+        document_prompt: put before every document text.
+    """
+
+    counter: TokenCounter
+    size: int
+    document_prompt: str = ""
+
+    @property
+    def overhead(self) -> int:
+        """Tokens that special tokens and the prompt take."""
+        return self.counter.count([self.document_prompt])[0]
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text as the model will see it: special tokens, prompt, text."""
+        if not self.document_prompt:
+            return self.counter.count(texts)
+        return self.counter.count([self.document_prompt + text for text in texts])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from embedmill.errors import PermanentError
 
 
@@ -47,7 +50,12 @@ def pack(
         raise ValueError("every limit needs a size of every row")
     if most_rows < 1:
         raise ValueError(f"a pack holds at least one row, not {most_rows}")
-    return _packs(count, most_rows, [(name, sizes[name], limits[name]) for name in sizes])
+    # What all rows before a row add up to; exact, and searched instead of walked.
+    totals = [
+        (name, np.concatenate(([0], np.cumsum(sizes[name], dtype=np.int64))), limits[name])
+        for name in sizes
+    ]
+    return _packs(count, most_rows, totals)
 
 
 def by_halves(
@@ -79,23 +87,15 @@ def by_halves(
 
 
 def _packs(
-    count: int, most_rows: int, columns: Sequence[tuple[str, Sequence[int], int]]
+    count: int, most_rows: int, totals: Sequence[tuple[str, npt.NDArray[np.int64], int]]
 ) -> Iterator[Pack]:
     start = 0
-    sums = [0] * len(columns)
-    for row in range(count):
-        over = next((name for name, sizes, limit in columns if sizes[row] > limit), "")
-        full = row - start >= most_rows or any(
-            total + sizes[row] > limit
-            for total, (_, sizes, limit) in zip(sums, columns, strict=True)
-        )
-        if full and row > start:
-            yield Pack(range(start, row))
-            start, sums = row, [0] * len(columns)
-        if over:
-            yield Pack(range(row, row + 1), over)
-            start = row + 1
-            continue
-        sums = [total + int(sizes[row]) for total, (_, sizes, _) in zip(sums, columns, strict=True)]
-    if start < count:
-        yield Pack(range(start, count))
+    while start < count:
+        ends = {"": min(count, start + most_rows)}
+        for name, before, limit in totals:
+            # The last end at which the sum since start is within the limit.
+            ends[name] = int(np.searchsorted(before, before[start] + limit, side="right")) - 1
+        tightest = min(ends, key=lambda name: ends[name])
+        end = ends[tightest]
+        yield Pack(range(start, max(end, start + 1)), over=tightest if end == start else "")
+        start = max(end, start + 1)

@@ -129,15 +129,19 @@ class StoreFolder:
 
     Raises:
         IndexLockedError: somebody else has the folder.
+        RefusedError: a file is in the way.
         StopRunError: it cannot be created or written.
     """
 
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
         self._kind = kind
-        with disk_errors(path):
-            (path / "collections").mkdir(parents=True, exist_ok=True)
-            self._lock: int | None = lock_folder(path)
+        try:
+            with disk_errors(path):
+                (path / "collections").mkdir(parents=True, exist_ok=True)
+                self._lock: int | None = lock_folder(path)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise RefusedError(f"{path} cannot hold a store: a file is in the way") from error
         try:
             self._aliases = _read_aliases(path / "aliases.json")
             self._specs: dict[str, CollectionSpec] = {}

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
 from embedmill.parsers import html, markdown, text
-from embedmill.parsers.decoding import checked_encoding
+from embedmill.parsers.decoding import codec_name
 from embedmill.parsers.html import parse_html
 from embedmill.parsers.markdown import parse_markdown
 from embedmill.parsers.text import parse_python, parse_text
@@ -19,22 +19,15 @@ _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
 class MediaTypeParser:
     """Parses text, reStructuredText, Python, Markdown and HTML.
 
-    A media type may carry the encoding (``text/html; charset=utf-8``); it then counts before what
-    the page says of itself.
+    A media type may carry the encoding of HTML (``text/html; charset=utf-8``); it then counts
+    before what the page says of itself.
+
+    Args:
+        fallback_encoding: of documents that are not UTF-8 and do not say what they are.
     """
 
     def __init__(self, fallback_encoding: str | None = None) -> None:
-        """Check the encoding.
-
-        Args:
-            fallback_encoding: of documents that are not UTF-8 and do not say what they are.
-
-        Raises:
-            SettingsError: Python knows no such text encoding.
-        """
-        self._fallback = fallback_encoding and checked_encoding(
-            fallback_encoding, "source.fallback_encoding"
-        )
+        self._fallback = fallback_encoding and codec_name(fallback_encoding)
 
     @property
     def fingerprint(self) -> str:

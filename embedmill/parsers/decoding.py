@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from embedmill.errors import PermanentError, SettingsError
+from embedmill.errors import PermanentError
 
 # Longest first: the mark of UTF-32 begins with that of UTF-16.
 BYTE_ORDER_MARKS = (
@@ -19,21 +19,9 @@ BYTE_ORDER_MARKS = (
 _WIDE = ("utf-16", "utf-32")
 
 
-def checked_encoding(name: str, setting: str) -> str:
-    """The codec's own name for an encoding that the settings name.
-
-    Raises:
-        SettingsError: Python knows no text encoding of that name.
-    """
-    try:
-        found = codecs.lookup(name).name
-        "".encode(found)
-    except LookupError as error:
-        raise SettingsError(
-            f"{setting}: {name!r} is no text encoding that Python knows",
-            hint="use a name such as cp1252, iso-8859-15, koi8-r, shift_jis or utf-16-le",
-        ) from error
-    return found
+def codec_name(encoding: str) -> str:
+    """Python's own name for an encoding that Python knows, whatever it is called."""
+    return codecs.lookup(encoding).name
 
 
 def marked_encoding(content: bytes) -> tuple[str, int] | None:
@@ -53,7 +41,7 @@ def decode(content: bytes, *, declared: str | None = None, fallback: str | None 
     Args:
         content: the whole document.
         declared: what the document says of itself (coding line, ``<meta charset>``).
-        fallback: encoding of documents that are none of these.
+        fallback: encoding of documents that are none of these, by Python's own name.
 
     Raises:
         PermanentError: no encoding fits (``encoding``, with the byte offset), or there are NUL
@@ -79,7 +67,7 @@ def _first_that_fits(content: bytes, candidates: list[str]) -> Decoded:
             failures.append(str(error))
         else:
             # ASCII is UTF-8 already; other names may be aliases.
-            name = codecs.lookup(encoding).name
+            name = codec_name(encoding)
             return Decoded(text.removeprefix("\ufeff"), "utf-8" if name == "ascii" else name)
     if b"\0" in content:
         raise _binary(content.index(b"\0"))

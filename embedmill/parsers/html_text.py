@@ -23,7 +23,7 @@ _CELLS = frozenset({"td", "th"})
 # Lines of ordinary text that Markdown would take for structure: a heading, also within list and
 # quotation marks; the underline of a heading; a fence; the start of an HTML block.
 _MARKER = r"(?:[>*+-]|\d{1,9}[.)])"
-_STRUCTURE = re.compile(rf"((?:{_MARKER} |>)*)(?=#{{1,6}}(?: |$)|=+$|-+$|```|~~~|<[A-Za-z/!?])")
+_STRUCTURE = re.compile(rf"\A((?:{_MARKER} |>)*)(?=#{{1,6}}(?: |$)|=+$|-+$|```|~~~|<[A-Za-z/!?])")
 _BACKTICKS = re.compile(r"`{3,}")
 
 
@@ -110,7 +110,7 @@ class HtmlText:
     def _close_line(self) -> None:
         line = "".join(self._pieces)
         if line:
-            escaped = _STRUCTURE.sub(r"\1\\", line, count=1) if not self._heading else line
+            escaped = _STRUCTURE.sub(r"\1\\", line) if not self._heading else line
             self._write("#" * self._heading + " " * bool(self._heading) + escaped)
             # Whatever else stands in the element, the heading ends with its line.
             self._heading = 0

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal, TypeAlias, assert_never
 import pyarrow as pa
 
 from embedmill.errors import PermanentError, SourceError
-from embedmill.parsers.decoding import checked_encoding
+from embedmill.parsers.decoding import codec_name
 from embedmill.settings import TableSourceSettings
 from embedmill.source import Split
 from embedmill.sources.blocks import Row, blocks_of
@@ -87,9 +87,7 @@ class TableSource:
         # Absolute now, so that a worker with another working directory opens the same files.
         self._path = absolute_path(settings.path)
         self._form = RowForm.of(settings)
-        self._encoding = settings.encoding and checked_encoding(
-            settings.encoding, "source.encoding"
-        )
+        self._encoding = settings.encoding and codec_name(settings.encoding)
         self._open_file = open_file
         self._scan_folder = scan_folder
 

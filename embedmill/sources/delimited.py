@@ -12,6 +12,10 @@ from embedmill.sources.blocks import Row
 from embedmill.sources.lines import Overlong, lines_of
 from embedmill.sources.table_rows import RowForm, column_positions, exact_id
 
+# A record may be longer than the document in it: a quote is written as two. Up to this many times
+# the limit of a document a record is still parsed. The csv module takes four bytes a character.
+_LONGEST = 2
+
 
 def delimited_rows(
     chunks: Iterable[bytes], form: RowForm, label: str, delimiter: str
@@ -76,7 +80,7 @@ class _Records:
     """Iterates over ``(first physical line, record, problem)``; blank lines are left out.
 
     The csv module wants whole lines and builds a record from as many as its quotes span. It is fed
-    no more than the limit of a line per record: the lines beyond are replaced by what decides where
+    no more than a limit per record: the lines beyond are replaced by what decides where
     the record ends, the quote that an odd number of quotes amounts to.
     """
 
@@ -84,8 +88,8 @@ class _Records:
         # The limit of the csv module belongs to the process; the size is bounded here instead.
         csv.field_size_limit(sys.maxsize)
         self._form = form
-        self._limit = form.line_limit
-        self._lines = lines_of(chunks, form.line_limit)
+        self._limit = _LONGEST * form.limit
+        self._lines = lines_of(chunks, self._limit)
         self._taken = 0
         self._size = 0
         self._reader = csv.reader(self._fed_lines(), delimiter=delimiter, strict=True)

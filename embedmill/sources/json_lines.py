@@ -20,6 +20,9 @@ _Record: TypeAlias = dict[str, Any]
 # Id, texts, metadata of a row.
 _Columns: TypeAlias = tuple[object, list[object], dict[str, object]]
 
+# A line may be longer than the document in it: escapes write two bytes of UTF-8 as six. Up to this
+# many times the limit of a document a line is still parsed, so that the row's id is known.
+_LONGEST = 3
 # Numbers beyond 64 bits come out of the fast parser as rounded floats of at least this size.
 _LARGE = 2.0**63
 _EXACT = frozenset({str, int, bool, type(None), type(MISSING)})
@@ -32,7 +35,7 @@ def json_rows(chunks: Iterable[bytes], form: RowForm, label: str) -> Iterator[Ro
     standard library.
     """
     unseen = set(form.columns)
-    for number, line in enumerate(lines_of(chunks, form.line_limit), 1):
+    for number, line in enumerate(lines_of(chunks, _LONGEST * form.limit), 1):
         uri = f"{label}:{number}"
         try:
             record = _record(line, form)

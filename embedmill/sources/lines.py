@@ -9,11 +9,6 @@ from dataclasses import dataclass, field
 from embedmill.errors import PermanentError, SourceError
 from embedmill.parsers.decoding import marked_encoding
 
-# A line may be longer than the document in it: JSON may write one byte of UTF-8 as three
-# (``\u00e9``), CSV a quote as two. Up to this many times the limit of a document a line is still
-# read, so that the row's id is known; what is beyond is counted and dropped.
-LINE_FACTOR = 3
-
 
 def utf8_chunks(chunks: Iterator[bytes], *, encoding: str | None, label: str) -> Iterator[bytes]:
     """Yield the same text in UTF-8, without a byte order mark.

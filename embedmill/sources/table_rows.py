@@ -12,7 +12,6 @@ from embedmill.errors import PermanentError, SourceError
 from embedmill.settings import TableSourceSettings
 from embedmill.sources.blocks import Row, error_row
 from embedmill.sources.json_values import INT64, json_text, json_value
-from embedmill.sources.lines import LINE_FACTOR
 
 # Stands for the id of a row that has no such column.
 MISSING: Final = object()
@@ -172,11 +171,6 @@ class RowForm:
         names = (self.id_column, *self.text_columns, *self.metadata_columns)
         return tuple(dict.fromkeys(names))
 
-    @property
-    def line_limit(self) -> int:
-        """Bytes of a line, or of a CSV record, that is still held."""
-        return LINE_FACTOR * self.limit
-
     def row(
         self,
         uri: str,
@@ -207,8 +201,9 @@ class RowForm:
         return (doc_id, content, self.media_type, kept, uri, None, None)
 
     def error(self, doc_id: str, uri: str, error: PermanentError) -> Row:
-        """A row that could not be read."""
-        return error_row(doc_id, self.media_type, uri, code=error.code, message=str(error))
+        """A row that could not be read; what to do about it stands in its message."""
+        message = f"{error}; {error.hint}" if error.hint else str(error)
+        return error_row(doc_id, self.media_type, uri, code=error.code, message=message)
 
     def _content(self, texts: Sequence[object], columns: Iterable[str]) -> bytes:
         if not texts:

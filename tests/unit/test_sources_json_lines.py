@@ -168,6 +168,7 @@ def test_bytes_that_are_not_utf8_harm_only_the_column_they_stand_in(tmp_path):
 
     assert (bad.doc_id, bad.error_code) == ("a", "encoding")
     assert "byte 0xe9 at character 3" in bad.error_message
+    assert "source.encoding" in bad.error_message
     assert (good.doc_id, good.content) == ("b", b"x")
 
 

@@ -18,7 +18,7 @@ class EmbedWorker:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._layers = Layers(context)
-        self._embedder = embedder_of(context)
+        self._embedder = embedder_of(context.settings, context.embedding)
 
     def embed(self, key: SegmentKey, poisoned: Collection[int] = ()) -> ChunkCounts:
         """Embed a segment and commit its vectors; see ``embed_segment`` for what it raises.

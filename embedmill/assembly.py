@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import assert_never
 
 from embedmill.chunker import Chunker
@@ -53,14 +56,45 @@ def recipes_of(settings: Settings) -> tuple[ChunkingRecipe, EmbeddingRecipe]:
     return chunker_of(settings).recipe, embedding_recipe(settings.embedder, settings.metric)
 
 
-def embedder_of(context: RunContext) -> Embedder:
-    """Load the model of the run's version; it computes as the version's recipe says."""
-    return build_embedder(context.settings.embedder, context.embedding)
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """Wrappers around what has effects, for tests that count effects or fail at one of them.
+
+    They hold in this process only: for the inline executor.
+    """
+
+    workspace: Callable[[Workspace], Workspace] = lambda real: real
+    embedder: Callable[[Embedder], Embedder] = lambda real: real
+    store: Callable[[VectorStore], VectorStore] = lambda real: real
+
+
+_seams = Seams()
+
+
+@contextmanager
+def seams(wrappers: Seams) -> Iterator[None]:
+    """Put wrappers around the workspace, embedder and store that are opened meanwhile."""
+    global _seams  # noqa: PLW0603 - one place for tests to reach into workers built from settings
+    before, _seams = _seams, wrappers
+    try:
+        yield
+    finally:
+        _seams = before
+
+
+def workspace_of(settings: Settings) -> Workspace:
+    """Open the workspace."""
+    return _seams.workspace(open_workspace(settings.workspace))
+
+
+def embedder_of(settings: Settings, recipe: EmbeddingRecipe) -> Embedder:
+    """Load the model of an index version; it computes as the version's recipe says."""
+    return _seams.embedder(build_embedder(settings.embedder, recipe))
 
 
 def store_of(settings: Settings) -> VectorStore:
     """Open the store."""
-    return open_store(settings.store)
+    return _seams.store(open_store(settings.store))
 
 
 def collection_spec(recipe: EmbeddingRecipe) -> CollectionSpec:
@@ -73,7 +107,7 @@ class Layers:
 
     def __init__(self, context: RunContext) -> None:
         settings = context.settings
-        self.workspace: Workspace = open_workspace(settings.workspace)
+        self.workspace: Workspace = workspace_of(settings)
         self.chunks = ChunkLayer(self.workspace, settings.index, context.chunking.id)
         self.vectors = VectorLayer.of_version(self.workspace, settings.index, context)
         self.applied = AppliedLayer(self.workspace, settings.index, context.collection)

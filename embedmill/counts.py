@@ -25,6 +25,8 @@ class DocumentCounts(_Additive):
         empty: of the added, changed and unchanged: those without any text.
         removed: gone from the source, deleted from the index (not part of ``read``).
         warnings: things a person should know, logged with the document.
+        unidentified: of the dead: rows whose id could not be read. They may be any document, so a
+            scan with such rows deletes nothing.
     """
 
     read: int = 0
@@ -35,6 +37,7 @@ class DocumentCounts(_Additive):
     empty: int = 0
     removed: int = 0
     warnings: int = 0
+    unidentified: int = 0
 
 
 @dataclass(frozen=True, slots=True)

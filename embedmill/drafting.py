@@ -308,6 +308,8 @@ class ShardDrafter:
         code = error.code if isinstance(error, EmbedmillError) else "unexpected"
         # The text of a foreign error may quote the document; ours never does.
         message = str(error) if ours else f"{type(error).__name__} in the {stage} step"
+        if isinstance(error, EmbedmillError) and error.hint:
+            message = f"{message}; {error.hint}"
         self._bury(stage, document, code, message, error=type(error).__name__, outcome=outcome)
 
     def _bury(
@@ -320,7 +322,7 @@ class ShardDrafter:
         error: str,
         outcome: DraftOutcome,
     ) -> None:
-        outcome.count(dead=1)
+        outcome.count(dead=1, unidentified=int(not document.doc_id))
         outcome.letters.append(
             DeadLetter(
                 stage=stage,

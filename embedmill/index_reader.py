@@ -5,13 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from embedmill.assembly import store_of
-from embedmill.embedders.build import build_embedder
+from embedmill.assembly import embedder_of, store_of, workspace_of
 from embedmill.errors import RefusedError
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.settings import Settings
 from embedmill.vector_store import Filter, Hit
-from embedmill.workspace import open_workspace
 
 
 class IndexReader:
@@ -28,7 +26,7 @@ class IndexReader:
             RefusedError: nothing is published yet.
             IndexLockedError: a run holds the embedded store.
         """
-        state = Manifest(open_workspace(settings.workspace), settings.index).read()
+        state = Manifest(workspace_of(settings), settings.index).read()
         published = state.published
         if published is None:
             raise RefusedError(
@@ -40,7 +38,7 @@ class IndexReader:
         self.version: IndexVersion = published
         self._store = store_of(settings)
         try:
-            self._embedder = build_embedder(settings.embedder, published.embedding)
+            self._embedder = embedder_of(settings, published.embedding)
         except BaseException:
             self._store.close()
             raise

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from embedmill.assembly import workspace_of
 from embedmill.errors import RefusedError
 from embedmill.manifest import Manifest
 from embedmill.open_letters import OpenLetter, grouped, open_letters
 from embedmill.segment import ChunkLayer
 from embedmill.settings import Settings
-from embedmill.workspace import open_workspace
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -43,7 +43,7 @@ CodeOption = Annotated[str | None, typer.Option("--code", help="Only this cause.
 def _selected(
     settings: Settings, stage: str | None, code: str | None, ids: list[str] | None = None
 ) -> list[OpenLetter]:
-    workspace = open_workspace(settings.workspace)
+    workspace = workspace_of(settings)
     version = Manifest(workspace, settings.index).read().newest
     if version is None:
         raise RefusedError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, NoReturn, ParamSpec, TypeVar
 
@@ -72,6 +72,12 @@ def configure_logging(*, verbose: bool) -> None:
     # Libraries that log whole requests at INFO say nothing a user of ours needs.
     for name in ("httpx", "sentence_transformers", "ray"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines as they are, however wide."""
+    for line in lines:
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def exit_status(error: EmbedmillError) -> int:

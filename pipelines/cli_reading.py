@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.table import Table
 
-from embedmill.assembly import recipes_of
+from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import SettingsError
 from embedmill.index_reader import open_index
 from embedmill.manifest import IndexVersion, Manifest
@@ -16,7 +16,7 @@ from embedmill.run_report import read_reports
 from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
 from embedmill.settings import Settings
 from embedmill.vector_store import Hit
-from embedmill.workspace import Workspace, open_workspace
+from embedmill.workspace import Workspace
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -24,10 +24,11 @@ from pipelines.cli_options import (
     JsonOption,
     SetOption,
     out,
+    print_lines,
     reports_errors,
     settings_from,
 )
-from pipelines.summary import print_summary
+from pipelines.summary import summary
 
 _SNIPPET = 200
 
@@ -100,7 +101,7 @@ def versions(
 ) -> None:
     """Show the versions of an index: recipe, counts, state."""
     settings = settings_from(config, overrides, index)
-    state = Manifest(open_workspace(settings.workspace), settings.index).read()
+    state = Manifest(workspace_of(settings), settings.index).read()
     if as_json:
         from dataclasses import asdict
 
@@ -109,39 +110,28 @@ def versions(
     if not state.versions:
         out.print(f"index {settings.index!r} has no versions yet")
         return
-    table = Table(
-        "version",
-        "state",
-        "documents",
-        "records",
-        "dead",
-        "chunks by",
-        "vectors by",
-        "collection",
-        "created",
-        box=None,
-    )
     for version in state.versions:
-        table.add_row(*_version_row(version))
-    out.print(table)
+        print_lines(_version_lines(version))
 
 
-def _version_row(version: IndexVersion) -> list[str]:
+def _version_lines(version: IndexVersion) -> Iterator[str]:
     counts = version.counts
-    known = [
-        f"{counts[key]:,}" if key in counts else "-"
-        for key in ("documents", "records", "dead_letters")
-    ]
+    known = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in counts.items())
     chunking, embedding = version.chunking, version.embedding
-    return [
-        version.name,
-        version.state,
-        *known,
-        f"{chunking.splitter}, {chunking.max_tokens} tokens, overlap {chunking.overlap}",
-        f"{embedding.model} ({embedding.revision[:15]}), {embedding.dimension} x {embedding.dtype}",
-        version.collection,
-        version.created,
-    ]
+    yield f"{version.name}  {version.state}  {known or 'not complete yet'}"
+    yield f"    created     {version.created}, published {version.published or 'never'}"
+    yield f"    last run    {version.last_run or 'none that ended well'}"
+    yield (
+        f"    chunks by   {chunking.id}: {chunking.splitter}, at most {chunking.max_tokens} "
+        f"tokens, overlap {chunking.overlap}"
+    )
+    yield (
+        f"    vectors by  {embedding.id}: {embedding.model} ({embedding.revision}), "
+        f"{embedding.dimension} dimensions, {embedding.dtype}, {embedding.metric}"
+    )
+    prompts = f"document {embedding.document_prompt!r}, query {embedding.query_prompt!r}"
+    yield f"    prompts     {prompts}"
+    yield f"    collection  {version.collection}, {version.shard_count} shards"
 
 
 @reports_errors
@@ -154,7 +144,7 @@ def status(
 ) -> None:
     """Show the last run of an index and the work that is left."""
     settings = settings_from(config, overrides, index)
-    workspace = open_workspace(settings.workspace)
+    workspace = workspace_of(settings)
     left = _work_left(settings, workspace)
     runs = read_reports(workspace, settings.index)
     run, report = next(runs, ("", None))
@@ -167,7 +157,7 @@ def status(
     if report is None:
         out.print(f"run {run} has not ended: it goes on, or it was killed", highlight=False)
     else:
-        print_summary(out, report)
+        print_lines(summary(report))
     waiting = ", ".join(f"{count:,} segments to {what}" for what, count in left.items() if count)
     out.print(f"left: {waiting or 'nothing'}", highlight=False)
     if waiting:

@@ -14,11 +14,11 @@ import typer
 from embedmill.executor import Executor, InlineExecutor
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
-from pipelines.cli_options import DEAD_LETTERS, OK, err, out
+from pipelines.cli_options import DEAD_LETTERS, OK, err, print_lines
 from pipelines.cli_reading import print_json
 from pipelines.execution import RunOptions
 from pipelines.progress import shown
-from pipelines.summary import print_summary
+from pipelines.summary import summary
 
 LocalOption = Annotated[
     bool, typer.Option("--local", help="In this process, without Ray: one thing at a time.")
@@ -74,5 +74,5 @@ def finish(report: RunReport, *, as_json: bool, tolerate_dead: bool = False) -> 
     if as_json:
         print_json(report.to_json())
     else:
-        print_summary(out, report)
+        print_lines(summary(report))
     raise typer.Exit(DEAD_LETTERS if report.dead_letters and not tolerate_dead else OK)

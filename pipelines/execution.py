@@ -151,6 +151,15 @@ class Execution:
         documents = sum(total.documents for total in self._totals)
         if settings.sync == "append" or not unseen:
             return
+        unidentified = self._scan.counts.unidentified if self._scan else 0
+        if unidentified:
+            log.warning(
+                "%d documents were not met, and the ids of %d rows could not be read: nothing is "
+                "deleted until they can",
+                unseen,
+                unidentified,
+            )
+            return
         if not self._options.allow_deletes and unseen > settings.max_delete_fraction * documents:
             raise RefusedError(
                 f"{unseen} of {documents} documents are gone from the source, more than "
@@ -256,9 +265,15 @@ class Execution:
             if self._dispatcher.in_flight:
                 self._dispatcher.step(0.5)
             else:
-                # Everything waits for its next try.
-                time.sleep(0.05)
+                self._rest()
             self._options.on_progress(self._progress())
+
+    def _rest(self) -> None:
+        """Wait for the next try of something; anything else would be a run that hangs."""
+        stages = (self._scan, self._embed, self._apply)
+        if not any(stage is not None and stage.retrying for stage in stages):
+            raise RuntimeError("the driver has work left and nothing in flight")
+        time.sleep(0.05)
 
     def _settled(self) -> bool:
         """Submit what there is room for; True when nothing waits and nothing runs."""

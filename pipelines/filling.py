@@ -78,6 +78,11 @@ class EmbedStage:
         return not (self._later or self._probes or any(self._running.values()) or self.waiting)
 
     @property
+    def retrying(self) -> bool:
+        """A segment waits for the time of its next try."""
+        return len(self._later) > 0
+
+    @property
     def waiting(self) -> int:
         """Segments that wait for a worker."""
         return sum(len(queue) for queue in self._waiting.values())
@@ -196,6 +201,11 @@ class ApplyStage:
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
         return not (self._busy or self._later or any(self._order.values()))
+
+    @property
+    def retrying(self) -> bool:
+        """A segment waits for the time of its next try."""
+        return len(self._later) > 0
 
     @property
     def waiting(self) -> int:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 
-from embedmill.assembly import build_source, recipes_of, require_local_store
+from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.errors import CountsMismatchError, EmbedmillError, StopRunError
 from embedmill.executor import Executor
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
@@ -15,7 +15,7 @@ from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
 from embedmill.settings import Settings
 from embedmill.versioning import version_for_ingest
-from embedmill.workspace import Workspace, open_workspace
+from embedmill.workspace import Workspace
 from pipelines.execution import Execution, InterruptedRunError, RunOptions
 from pipelines.pools import pool_sizes
 
@@ -124,7 +124,7 @@ def open_version(settings: Settings) -> OpenVersion:
         RecipeMismatchError: the index has another recipe.
         RefusedError: or another shard count.
     """
-    workspace = open_workspace(settings.workspace)
+    workspace = workspace_of(settings)
     manifest = Manifest(workspace, settings.index)
     state = manifest.read()
     version = version_for_ingest(settings, state, recipes_of(settings), now=utc_now())

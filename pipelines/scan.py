@@ -107,6 +107,11 @@ class Scan:
         """Every row of the source has been drafted and committed."""
         return self._finished
 
+    @property
+    def retrying(self) -> bool:
+        """A reader waits for the time of its next try."""
+        return any(split.not_before > self._faults.clock() for split in self._open)
+
     def pump(self) -> None:
         """Submit what there is room for."""
         if self._finished:
@@ -165,12 +170,12 @@ class Scan:
 
     def _deliver(self) -> None:
         """Queue blocks at the shard workers, in the source's order, while all have room."""
+        self._submit()
         while self._open:
             head = self._open[0]
             while head.blocks and not any(self._queues.values()):
                 self._queue(head.blocks.popleft())
                 self._submit()
-            self._submit()
             if head.blocks or not head.done:
                 return
             self._open.popleft()

@@ -139,7 +139,8 @@ def _doc(thing: object) -> str:
     text = getattr(thing, "__doc__", None)
     if not isinstance(text, str):
         return ""
-    return re.sub(r"^(?=#)", r"\\", inspect.cleandoc(text), flags=re.MULTILINE).strip()
+    underlined = re.sub(r"^([=~-])\1{2,} *$", "", inspect.cleandoc(text), flags=re.MULTILINE)
+    return re.sub(r"^(?=#)", r"\\", underlined, flags=re.MULTILINE).strip()
 
 
 def _entries(name: str, module: ModuleType) -> Iterator[str]:

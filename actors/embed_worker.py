@@ -10,6 +10,7 @@ from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import embed_segment, probe_document
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
+from embedmill.text_index import Loan
 
 
 class EmbedWorker:
@@ -20,15 +21,23 @@ class EmbedWorker:
         self._layers = Layers(context)
         self._embedder = embedder_of(context.settings, context.embedding)
 
-    def embed(self, key: SegmentKey, poisoned: Collection[int] = ()) -> ChunkCounts:
+    def embed(
+        self, key: SegmentKey, poisoned: Collection[int] = (), loans: Collection[Loan] = ()
+    ) -> ChunkCounts:
         """Embed a segment and commit its vectors; see ``embed_segment`` for what it raises.
 
         Args:
             key: the segment.
             poisoned: document rows that ended workers; their chunks become dead letters.
+            loans: rows that may take the vector of an equal text elsewhere in this run.
         """
         outcome = embed_segment(
-            key, self._layers.chunks, self._layers.vectors, self._embedder, poisoned=poisoned
+            key,
+            self._layers.chunks,
+            self._layers.vectors,
+            self._embedder,
+            poisoned=poisoned,
+            loans=loans,
         )
         if outcome.failures:
             bury_chunks(

@@ -11,10 +11,9 @@ from embedmill.assembly import Layers, build_parser, chunker_of
 from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import write_letters
 from embedmill.document import RAW_SCHEMA, documents_of
-from embedmill.drafting import DraftOutcome, ShardDrafter
+from embedmill.drafting import Committed, DraftOutcome, ShardDrafter
 from embedmill.errors import TransientError
 from embedmill.run_context import RunContext
-from embedmill.segment import SegmentKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +22,11 @@ class Drafted:
 
     Attributes:
         counts: documents.
-        committed: segments that now exist, with their chunk counts.
+        committed: segments that now exist, in order.
     """
 
     counts: DocumentCounts
-    committed: tuple[tuple[SegmentKey, int], ...]
+    committed: tuple[Committed, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,31 @@ _FIRST_SEGMENT = 64
 _EARLIER_SEGMENTS = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A segment that now exists.
+
+    Attributes:
+        key: its name.
+        text_hashes: 16 bytes for each of its chunks, in the order of the rows.
+    """
+
+    key: SegmentKey
+    text_hashes: bytes
+
+
 @dataclass(slots=True)
 class DraftOutcome:
     """What one call did.
 
     Attributes:
         counts: of the documents given.
-        committed: segments that now exist, with their chunk counts.
+        committed: segments that now exist, in order.
         letters: of the documents that died.
     """
 
     counts: DocumentCounts = field(default_factory=DocumentCounts)
-    committed: list[tuple[SegmentKey, int]] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
 
     def count(self, **more: int) -> None:
@@ -297,7 +310,7 @@ class ShardDrafter:
             return
         key = SegmentKey(self._shard, self._next)
         self._layer.commit(key, *self._pending.tables())
-        outcome.committed.append((key, self._pending.chunk_count))
+        outcome.committed.append(Committed(key, self._pending.text_hashes()))
         self._next += 1
         self._pending = PendingSegment()
 

@@ -21,6 +21,7 @@ from embedmill.segment import (
     SegmentVectors,
     VectorLayer,
 )
+from embedmill.text_index import Loan
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def embed_segment(
     embedder: Embedder,
     *,
     poisoned: Collection[int] = (),
+    loans: Collection[Loan] = (),
 ) -> EmbedOutcome:
     """Give a segment its vectors and commit them.
 
@@ -56,6 +58,7 @@ def embed_segment(
         vector_layer: takes its vectors.
         embedder: holds the model.
         poisoned: document rows that ended workers; their chunks die unread.
+        loans: rows that may take the vector of an equal text elsewhere in this run.
 
     Raises:
         TransientError: nothing was committed; the same call may succeed later.
@@ -67,7 +70,7 @@ def embed_segment(
         return _outcome(chunks, vector_layer.read(key, digest), tokens=0)
     work = _Work(chunks, embedder.recipe.dimension)
     work.bury_documents(poisoned)
-    work.reuse(key.shard, chunk_layer, vector_layer)
+    work.reuse(key.shard, loans, chunk_layer, vector_layer)
     work.embed(embedder)
     rows = work.rows()
     if not vector_layer.commit(key, rows, digest):
@@ -104,25 +107,54 @@ class _Work:
             for row in np.flatnonzero(lost):
                 self._bury(int(row), "killed-worker", "embedding this document ends the worker")
 
-    def reuse(self, shard: int, chunk_layer: ChunkLayer, vector_layer: VectorLayer) -> None:
-        """Take vectors of earlier segments where the text is the same and the vector exists."""
-        sources = self._chunks.column("same_as_segment").to_numpy()
+    def reuse(
+        self,
+        shard: int,
+        loans: Collection[Loan],
+        chunk_layer: ChunkLayer,
+        vector_layer: VectorLayer,
+    ) -> None:
+        """Take the vectors of equal texts where they exist.
+
+        The document's earlier version first (``REUSED``), then the loans (``DEDUPLICATED``). Both
+        are hints: a source that is missing, damaged, dead or of another text is passed over, and
+        the text is embedded.
+        """
+        numbers = self._chunks.column("same_as_segment").to_numpy()
         rows = self._chunks.column("same_as_row").to_numpy()
-        for number in np.unique(sources[self._open & (sources >= 0)]):
-            key = SegmentKey(shard, int(number))
-            if not vector_layer.exists(key):
-                continue
-            try:
-                earlier, digest = chunk_layer.chunks(key)
-                stored = vector_layer.read(key, digest)
-            except DamagedFileError:
-                # Embedding again is always right; reuse only saves.
-                continue
-            hashes = earlier.column("text_hash").to_pylist()
-            for row in np.flatnonzero(self._open & (sources == number)):
-                source = int(rows[row])
-                if hashes[source] == self._hashes[row] and stored.origin[source] != DEAD:
-                    self._fill(int(row), stored.vectors[source], REUSED)
+        earlier = [
+            Loan(int(row), SegmentKey(shard, int(numbers[row])), int(rows[row]))
+            for row in np.flatnonzero(numbers >= 0)
+        ]
+        for hints, origin in ((earlier, REUSED), (loans, DEDUPLICATED)):
+            by_source: dict[SegmentKey, list[Loan]] = {}
+            for loan in hints:
+                if self._open[loan.row]:
+                    by_source.setdefault(loan.source, []).append(loan)
+            for source, wanted in by_source.items():
+                self._take_from(source, wanted, origin, chunk_layer, vector_layer)
+
+    def _take_from(
+        self,
+        source: SegmentKey,
+        loans: Collection[Loan],
+        origin: int,
+        chunk_layer: ChunkLayer,
+        vector_layer: VectorLayer,
+    ) -> None:
+        if not vector_layer.exists(source):
+            return
+        try:
+            chunks, digest = chunk_layer.chunks(source)
+            stored = vector_layer.read(source, digest)
+        except DamagedFileError:
+            # Embedding again is always right; reuse only saves.
+            return
+        hashes = chunks.column("text_hash").to_pylist()
+        for loan in loans:
+            at = loan.source_row
+            if hashes[at] == self._hashes[loan.row] and stored.origin[at] != DEAD:
+                self._fill(loan.row, stored.vectors[at], origin)
 
     def embed(self, embedder: Embedder) -> None:
         """Embed what is still open, each text once."""

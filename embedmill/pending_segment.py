@@ -57,6 +57,10 @@ class PendingSegment:
         self.chunk_count += len(document.chunks)
         self.text_bytes += sum(len(chunk.text) for chunk in document.chunks)
 
+    def text_hashes(self) -> bytes:
+        """16 bytes for each chunk, in the order of the rows."""
+        return b"".join(digest for document in self.documents for digest in document.hashes)
+
     def tables(self) -> tuple[pa.Table, pa.Table]:
         """Document rows and chunk rows, in the order of adding."""
         return self._docs(), self._chunks()

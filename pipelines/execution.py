@@ -12,12 +12,14 @@ from typing import cast
 from actors.shard_worker import Drafted, ShardTotals
 from embedmill.assembly import Layers
 from embedmill.counts import DocumentCounts
+from embedmill.drafting import Committed
 from embedmill.errors import RefusedError, StopRunError
 from embedmill.executor import Executor
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
 from embedmill.source import Split
+from embedmill.text_index import Loan, TextIndex
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage, EmbedStage
@@ -95,6 +97,7 @@ class Execution:
             self._dispatcher, self._faults, sizes.embed_workers, self._apply.ready
         )
         self._announced: dict[int, int] = {}
+        self._texts = TextIndex()
         self._scan: Scan | None = None
         self._documents = DocumentCounts()
         self._totals: list[ShardTotals] = []
@@ -120,7 +123,7 @@ class Execution:
             self._dispatcher,
             self._faults,
             splits,
-            on_committed=lambda key, _: self._take(key),
+            on_committed=self._take_new,
             on_lost=self._recover,
             only=only,
         )
@@ -234,16 +237,21 @@ class Execution:
                     self._take(SegmentKey(shard, number), has_vectors=has_vectors)
 
     def _take_all(self, drafted: Drafted) -> None:
-        for key, _ in drafted.committed:
-            self._take(key)
+        for committed in drafted.committed:
+            self._take_new(committed)
 
-    def _take(self, key: SegmentKey, *, has_vectors: bool = False) -> None:
+    def _take_new(self, committed: Committed) -> None:
+        self._take(committed.key, self._texts.add(committed.key, committed.text_hashes))
+
+    def _take(
+        self, key: SegmentKey, loans: Sequence[Loan] = (), *, has_vectors: bool = False
+    ) -> None:
         self._announced[key.shard] = key.number
         self._apply.announce(key)
         if has_vectors:
             self._apply.ready(key)
         else:
-            self._embed.add(key)
+            self._embed.add(key, loans)
 
     def _recover(self, worker: int) -> None:
         """Queue what a dead shard worker committed and could not report."""

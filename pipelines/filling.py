@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,6 +12,7 @@ from embedmill.counts import ChunkCounts, RecordCounts
 from embedmill.errors import StopRunError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
+from embedmill.text_index import Loan
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
 
@@ -70,12 +71,17 @@ class EmbedStage:
         self._running: dict[int, deque[SegmentKey]] = defaultdict(deque)
         self._deaths: Counter[SegmentKey] = Counter()
         self._probes: dict[SegmentKey, _Probe] = {}
+        self._loans: dict[SegmentKey, Sequence[Loan]] = {}
+        # Segments without vectors yet, and who waits for them to lend theirs.
+        self._unembedded: set[SegmentKey] = set()
+        self._borrowers: dict[SegmentKey, list[SegmentKey]] = defaultdict(list)
+        self._lenders: Counter[SegmentKey] = Counter()
         self.counts = ChunkCounts()
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
-        return not (self._later or self._probes or any(self._running.values()) or self.waiting)
+        return not self._unembedded
 
     @property
     def retrying(self) -> bool:
@@ -87,14 +93,38 @@ class EmbedStage:
         """Segments that wait for a worker."""
         return sum(len(queue) for queue in self._waiting.values())
 
-    def add(self, key: SegmentKey) -> None:
-        """Queue a segment without vectors."""
+    def add(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
+        """Queue a segment without vectors; it waits for the segments that lend it theirs.
+
+        Lenders were added before their borrowers, so that nobody waits in a circle.
+        """
+        self._unembedded.add(key)
+        if loans:
+            self._loans[key] = loans
+        lenders = {loan.source for loan in loans} & self._unembedded - {key}
+        if not lenders:
+            self._queue(key)
+            return
+        self._lenders[key] = len(lenders)
+        for lender in lenders:
+            self._borrowers[lender].append(key)
+
+    def _queue(self, key: SegmentKey) -> None:
         self._waiting[key.shard % self._workers].append(key)
+
+    def _embedded(self, key: SegmentKey) -> None:
+        self._unembedded.discard(key)
+        self._loans.pop(key, None)
+        for borrower in self._borrowers.pop(key, ()):
+            self._lenders[borrower] -= 1
+            if not self._lenders[borrower]:
+                del self._lenders[borrower]
+                self._queue(borrower)
 
     def pump(self) -> None:
         """Submit what there is room for."""
         for key in self._later.due():
-            self.add(key)
+            self._queue(key)
         for worker in range(self._workers):
             while self._dispatcher.has_room(EMBED, worker):
                 following = self._next(worker)
@@ -119,6 +149,7 @@ class EmbedStage:
             "embed",
             key,
             poisoned,
+            self._loans.get(key, ()),
             then=partial(self._on_done, worker, key),
         )
 
@@ -132,11 +163,12 @@ class EmbedStage:
         else:
             self._faults.committed()
             self.counts += done.value
+            self._embedded(key)
             self._on_embedded(key)
 
     def _retry_after_death(self, worker: int, key: SegmentKey) -> None:
         if self._deaths[key] < _PROBE_AFTER:
-            self.add(key)
+            self._queue(key)
             return
         self._probes[key] = _Probe(key, deque())
         self._dispatcher.call(

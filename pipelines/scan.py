@@ -17,9 +17,9 @@ from typing import Any
 from actors.read_worker import BlockRead
 from actors.shard_worker import Drafted
 from embedmill.counts import DocumentCounts
+from embedmill.drafting import Committed
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
-from embedmill.segment import SegmentKey
 from embedmill.source import Split
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
@@ -67,7 +67,7 @@ class Scan:
         faults: FaultPolicy,
         splits: Sequence[Split],
         *,
-        on_committed: Callable[[SegmentKey, int], None],
+        on_committed: Callable[[Committed], None],
         on_lost: Callable[[int], None],
         only: frozenset[str] | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class Scan:
             dispatcher: submits calls.
             faults: decides on failures.
             splits: of the source, in order.
-            on_committed: told of every new segment and its chunk count.
+            on_committed: told of every new segment, those of a shard in order.
             on_lost: told of a shard worker that died, before its shards are scanned again; it may
                 have committed segments that it could not report.
             only: ids and uris of the rows to take; all without it.
@@ -223,9 +223,9 @@ class Scan:
 
     def _account(self, worker: int, drafted: Drafted) -> None:
         self._counts[worker] += drafted.counts
-        for key, chunks in drafted.committed:
+        for committed in drafted.committed:
             self._faults.committed()
-            self._on_committed(key, chunks)
+            self._on_committed(committed)
 
     def _lose(self, worker: int, draft: _Draft | None, error: TransientError) -> None:
         """The worker is dead, or its state is not to be trusted: scan its shards again."""

@@ -19,7 +19,8 @@ from pipelines.cli_options import (
     reports_errors,
     settings_from,
 )
-from pipelines.cli_running import LocalOption, finish, running
+from pipelines.cli_running import LocalOption, TakeOverOption, finish, running
+from pipelines.execution import RunOptions
 
 app = typer.Typer(
     name="embedmill",
@@ -62,6 +63,7 @@ def ingest(
         bool,
         typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
     ] = False,
+    take_over: TakeOverOption = False,
     tolerate_dead: Annotated[
         bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
     ] = False,
@@ -73,10 +75,8 @@ def ingest(
 
     configure_logging(verbose=verbose)
     settings = _with_source(config, overrides, source, index)
-    with running(settings, local=local, allow_deletes=allow_deletes, address=address) as (
-        executor,
-        options,
-    ):
+    choices = RunOptions(allow_deletes=allow_deletes, take_over=take_over)
+    with running(settings, choices, local=local, address=address) as (executor, options):
         report = run_ingest(settings, executor, options)
     if source is not None and not as_json:
         out.print(

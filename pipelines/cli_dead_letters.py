@@ -27,7 +27,8 @@ from pipelines.cli_options import (
     settings_from,
 )
 from pipelines.cli_reading import print_json
-from pipelines.cli_running import LocalOption, finish, running
+from pipelines.cli_running import LocalOption, TakeOverOption, finish, running
+from pipelines.execution import RunOptions
 
 app = typer.Typer(
     no_args_is_help=True, help="Dead letters: rows that failed, why, and another try for them."
@@ -126,6 +127,7 @@ def replay(
     stage: StageOption = None,
     code: CodeOption = None,
     local: LocalOption = False,
+    take_over: TakeOverOption = False,
     index: IndexOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -140,7 +142,8 @@ def replay(
     if not letters:
         out.print("no open dead letters: nothing to replay")
         return
-    with running(settings, local=local) as (executor, options):
+    choices = RunOptions(take_over=take_over)
+    with running(settings, choices, local=local) as (executor, options):
         report = run_replay(settings, executor, letters, options)
     finish(report, as_json=as_json)
 

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Annotated
 
@@ -23,18 +24,22 @@ from pipelines.summary import summary
 LocalOption = Annotated[
     bool, typer.Option("--local", help="In this process, without Ray: one thing at a time.")
 ]
+TakeOverOption = Annotated[
+    bool,
+    typer.Option("--take-over", help="Take the index from a run that is dead but looks alive."),
+]
 
 
 @contextmanager
 def running(
-    settings: Settings, *, local: bool, allow_deletes: bool = False, address: str | None = None
+    settings: Settings, choices: RunOptions, *, local: bool, address: str | None = None
 ) -> Iterator[tuple[Executor, RunOptions]]:
     """An executor with options that show progress and heed signals; closed at the end."""
     stop = threading.Event()
     with _stop_on_signals(stop), shown(err) as on_progress:
         executor = InlineExecutor() if local else _ray_executor(settings, address)
         try:
-            yield executor, RunOptions(allow_deletes, on_progress, stop)
+            yield executor, replace(choices, on_progress=on_progress, stop=stop)
         finally:
             executor.close()
 

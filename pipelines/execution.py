@@ -13,8 +13,9 @@ from actors.shard_worker import Drafted, ShardTotals
 from embedmill.assembly import Layers
 from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
-from embedmill.errors import RefusedError, StopRunError
+from embedmill.errors import RefusedError, ShardOwnedElsewhereError, StopRunError
 from embedmill.executor import Executor
+from embedmill.lease import Lease
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
@@ -23,7 +24,7 @@ from embedmill.text_index import Loan, TextIndex
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage, EmbedStage
-from pipelines.pools import PoolSizes, add_pools
+from pipelines.pools import add_pools, pool_sizes
 from pipelines.scan import SHARD, Scan
 
 log = logging.getLogger(__name__)
@@ -58,11 +59,13 @@ class RunOptions:
         allow_deletes: delete whatever is gone, however much that is.
         on_progress: told a few times a second.
         stop: when set, nothing new starts, what is in flight ends, and the run is resumable.
+        take_over: take the lease from a holder that seems alive.
     """
 
     allow_deletes: bool = False
     on_progress: Callable[[Progress], None] = lambda _: None
     stop: threading.Event | None = None
+    take_over: bool = False
 
 
 class InterruptedRunError(StopRunError):
@@ -79,12 +82,13 @@ class Execution:
         context: RunContext,
         executor: Executor,
         options: RunOptions,
-        sizes: PoolSizes,
         pipeline: Pipeline,
+        lease: Lease,
     ) -> None:
         self._context = context
+        self._lease = lease
         self._options = options
-        self._sizes = sizes
+        self._sizes = sizes = pool_sizes(context.settings, executor)
         self._pipeline = pipeline
         self._started = utc_now()
         self._clock = time.monotonic()
@@ -266,8 +270,14 @@ class Execution:
 
         Raises:
             InterruptedRunError: the run was asked to stop.
+            ShardOwnedElsewhereError: another run took over.
         """
         while not self._settled():
+            if self._lease.lost.is_set():
+                raise ShardOwnedElsewhereError(
+                    "another run took over the lease on this index; this one stops",
+                    hint="all that was committed is kept; the other run goes on with it",
+                )
             if self._options.stop is not None and self._options.stop.is_set():
                 self._stop()
             if self._dispatcher.in_flight:

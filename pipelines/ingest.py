@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.errors import CountsMismatchError, EmbedmillError, StopRunError
 from embedmill.executor import Executor
-from embedmill.manifest import IndexVersion, Manifest, ManifestState
+from embedmill.lease import Lease, take_lease
+from embedmill.manifest import Manifest
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
 from embedmill.settings import Settings
 from embedmill.versioning import version_for_ingest
-from embedmill.workspace import Workspace
 from pipelines.execution import Execution, InterruptedRunError, RunOptions
-from pipelines.pools import pool_sizes
+
+log = logging.getLogger(__name__)
 
 
 def ingest(settings: Settings, executor: Executor, options: RunOptions | None = None) -> RunReport:
@@ -36,41 +39,50 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
         StopRunError: the run ended early; what was committed is kept, a report was written.
     """
     require_local_store(settings, executor.name)
+    options = options or RunOptions()
     splits = build_source(settings).splits()
-    with_version = open_version(settings)
-    execution = with_version.execution(executor, options or RunOptions(), "ingest")
+    with open_version(settings, "ingest", options) as version:
+        execution = version.execution(executor)
 
-    def work() -> None:
-        execution.prepare()
-        execution.scan(splits)
-        execution.remove_gone()
+        def work() -> None:
+            execution.prepare()
+            execution.scan(splits)
+            execution.remove_gone()
 
-    return with_version.run(execution, work)
+        return version.run(execution, work)
 
 
 class OpenVersion:
-    """An index version that a run works on."""
+    """An index version that a run works on, under a lease."""
 
     def __init__(
-        self,
-        settings: Settings,
-        workspace: Workspace,
-        state: ManifestState,
-        version: IndexVersion,
+        self, settings: Settings, pipeline: Pipeline, options: RunOptions, lease: Lease
     ) -> None:
-        self._settings = settings
-        self._workspace = workspace
-        self._manifest = Manifest(workspace, settings.index)
-        self._state = state
-        self._version = version
+        """Find the version that the run continues, or begin the first one.
 
-    def execution(self, executor: Executor, options: RunOptions, pipeline: Pipeline) -> Execution:
+        Raises:
+            RecipeMismatchError: the index has another recipe.
+            RefusedError: or another shard count.
+        """
+        self._settings = settings
+        self._pipeline: Pipeline = pipeline
+        self._options = options
+        self._lease = lease
+        self._workspace = workspace_of(settings)
+        self._manifest = Manifest(self._workspace, settings.index)
+        self._state = self._manifest.read()
+        wanted = recipes_of(settings)
+        self._version = version_for_ingest(settings, self._state, wanted, now=utc_now())
+        if self._version.number not in {known.number for known in self._state.versions}:
+            self._state = self._manifest.commit(self._version, self._state)
+
+    def execution(self, executor: Executor) -> Execution:
         """Start a run on it."""
         version = self._version
         started = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "pipeline": pipeline,
+            "pipeline": self._pipeline,
             "version": version.name,
         }
         context = RunContext(
@@ -81,8 +93,7 @@ class OpenVersion:
             chunking=version.chunking,
             embedding=version.embedding,
         )
-        sizes = pool_sizes(self._settings, executor)
-        return Execution(context, executor, options, sizes, pipeline)
+        return Execution(context, executor, self._options, self._pipeline, self._lease)
 
     def run(self, execution: Execution, work: Callable[[], None]) -> RunReport:
         """Do the work, check the counts, record the version; leave a report however it ends."""
@@ -95,10 +106,17 @@ class OpenVersion:
         except EmbedmillError as error:
             interrupted = isinstance(error, InterruptedRunError)
             status: RunStatus = "interrupted" if interrupted else "failed"
-            write_report(self._workspace, execution.report(status, error=str(error)))
+            self._report_failure(execution.report(status, error=str(error)))
             raise
         write_report(self._workspace, report)
         return report
+
+    def _report_failure(self, report: RunReport) -> None:
+        try:
+            write_report(self._workspace, report)
+        except EmbedmillError as error:
+            # The run's own error matters more; a full disk takes no report either.
+            log.warning("no report was written: %s", error)
 
     def _record(self, execution: Execution, report: RunReport) -> None:
         """Record what the version holds now; the first complete version of an index goes live."""
@@ -117,20 +135,20 @@ class OpenVersion:
         self._manifest.commit(version, self._state)
 
 
-def open_version(settings: Settings) -> OpenVersion:
-    """The version that a run on these settings continues, or the first one of a new index.
+@contextmanager
+def open_version(
+    settings: Settings, pipeline: Pipeline, options: RunOptions
+) -> Iterator[OpenVersion]:
+    """Hold the lease on the index and open the version that a run continues.
 
     Raises:
+        IndexLockedError: another run holds the index.
         RecipeMismatchError: the index has another recipe.
         RefusedError: or another shard count.
     """
     workspace = workspace_of(settings)
-    manifest = Manifest(workspace, settings.index)
-    state = manifest.read()
-    version = version_for_ingest(settings, state, recipes_of(settings), now=utc_now())
-    if version.number not in {known.number for known in state.versions}:
-        state = manifest.commit(version, state)
-    return OpenVersion(settings, workspace, state, version)
+    with take_lease(workspace, settings.index, pipeline, take_over=options.take_over) as lease:
+        yield OpenVersion(settings, pipeline, options, lease)
 
 
 def _require_sums(report: RunReport) -> None:

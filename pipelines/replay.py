@@ -47,13 +47,13 @@ def replay(
         elif letter.doc_id not in stored.setdefault(letter.shard, []):
             stored[letter.shard].append(letter.doc_id)
     splits = build_source(settings).splits() if unread else []
-    version = open_version(settings)
-    execution = version.execution(executor, options or RunOptions(), "replay")
+    with open_version(settings, "replay", options or RunOptions()) as version:
+        execution = version.execution(executor)
 
-    def work() -> None:
-        execution.prepare()
-        execution.redraft(stored)
-        if unread:
-            execution.scan(splits, frozenset(unread))
+        def work() -> None:
+            execution.prepare()
+            execution.redraft(stored)
+            if unread:
+                execution.scan(splits, frozenset(unread))
 
-    return version.run(execution, work)
+        return version.run(execution, work)

@@ -1,4 +1,4 @@
-"""The Ray executor: the one module that starts, waits for and ends actors.
+"""The Ray executor: the one module that spawns, waits for and ends actors.
 
 Actors own nothing but a model or a client. They are never restarted or retried by Ray
 (``max_restarts=0``, ``max_task_retries=0``), so that every attempt is counted by the driver. Every
@@ -10,38 +10,41 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
-import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
-
-# Ray reads these when it is imported.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-
 import ray
 from ray import exceptions as ray_errors
 
+from actors.ray_session import RaySession
 from embedmill.errors import EmbedmillError, RefusedError, StopRunError, WorkerDiedError
 from embedmill.executor import Done, WorkerSpec
 
 log = logging.getLogger(__name__)
 # An ended actor's process is gone within about 0.1 s; files it had locked are free then.
 _GONE_TIMEOUT_S = 10.0
+Address = tuple[str, int]
 
 
 class Host:
     """The actor: builds its worker on the first call, then runs one method at a time."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, name: str, spec: WorkerSpec, log_level: int) -> None:
+        self._name = name
         self._spec = spec
         self._worker: object | None = None
+        # Ray passes on what a worker writes to standard error; libraries only if they warn.
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+        for package in ("actors", "embedmill"):
+            logging.getLogger(package).setLevel(log_level)
+
+    def __repr__(self) -> str:
+        """What Ray puts before a line of this worker."""
+        return self._name
 
     def process(self) -> tuple[int, str]:
         """Process id and node."""
@@ -91,6 +94,7 @@ class RayExecutor:
 
     def __init__(
         self,
+        session: RaySession | None = None,
         *,
         address: str | None = None,
         object_store_bytes: int = 512 * 2**20,
@@ -100,48 +104,27 @@ class RayExecutor:
         """Connect.
 
         Args:
-            address: of a cluster; without it the cluster that a Ray job runs in, else a Ray of
-                this process alone, which ends with it.
+            session: a connection that exists and outlives this executor; without it one of its
+                own, as the other arguments say (see ``RaySession``).
+            address: of a cluster.
             object_store_bytes: shared memory of a Ray of our own.
             deadlines: of actors.
-            cpus: logical cores of a Ray of our own; the machine's without it.
+            cpus: logical cores of a Ray of our own.
 
         Raises:
             RefusedError: there is no cluster at the address.
         """
         self._deadlines = deadlines or Deadlines()
         self._specs: dict[str, list[WorkerSpec]] = {}
-        self._actors: dict[tuple[str, int], _Actor] = {}
-        self._refs: dict[Any, tuple[int, tuple[str, int]]] = {}
+        self._actors: dict[Address, _Actor] = {}
+        self._refs: dict[Any, tuple[int, Address]] = {}
         self._parts: dict[int, tuple[Any, ...]] = {}
         self._tickets = 0
-        self._folder: Path | None = None
-        address = address or os.environ.get("RAY_ADDRESS")
-        if address:
-            self._join(address)
-        else:
-            self._start(object_store_bytes, cpus)
-
-    def _join(self, address: str) -> None:
-        try:
-            ray.init(address=address, logging_level=logging.WARNING)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RefusedError(
-                f"no Ray cluster answers at {address}: {error}",
-                hint="check the address, or leave it out to run on this machine",
-            ) from error
-
-    def _start(self, object_store_bytes: int, cpus: int | None) -> None:
-        # Socket paths may have 107 bytes: the folder's name is short.
-        self._folder = Path(tempfile.mkdtemp(prefix="em-", dir="/tmp"))
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            object_store_memory=object_store_bytes,
-            include_dashboard=False,
-            logging_level=logging.WARNING,
-            _temp_dir=str(self._folder),
-        )
+        self._own: RaySession | None = None
+        if session is None:
+            self._own = RaySession(
+                address=address, object_store_bytes=object_store_bytes, cpus=cpus
+            )
 
     @property
     def cores(self) -> int:
@@ -183,7 +166,7 @@ class RayExecutor:
         actor.calls.append(self._tickets)
         return self._tickets
 
-    def _spawn(self, address: tuple[str, int]) -> _Actor:
+    def _spawn(self, address: Address) -> _Actor:
         spec = self._specs[address[0]][address[1]]
         options = {
             "num_cpus": spec.cpus,
@@ -192,7 +175,9 @@ class RayExecutor:
             "max_task_retries": 0,
             "max_concurrency": 1,
         }
-        handle: Any = ray.remote(Host).options(**options).remote(spec)
+        name = f"{address[0]} worker {address[1]}"
+        spawn = ray.remote(Host).options(**options).remote
+        handle: Any = spawn(name, spec, logging.getLogger("actors").getEffectiveLevel())
         actor = _Actor(handle, handle.process.remote(), time.monotonic())
         self._actors[address] = actor
         return actor
@@ -209,7 +194,7 @@ class RayExecutor:
         ended = [(self._refs.pop(ref), ref) for ref in ready]
         return [self._end(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
 
-    def _end(self, ticket: int, address: tuple[str, int], ref: ray.ObjectRef[Any]) -> Done:
+    def _end(self, ticket: int, address: Address, ref: ray.ObjectRef[Any]) -> Done:
         actor = self._actors.get(address)
         if actor is not None and ticket in actor.calls:
             actor.calls.remove(ticket)
@@ -253,27 +238,39 @@ class RayExecutor:
     def replace(self, pool: str, worker: int) -> None:
         """See ``Executor.replace``; returns when the old process is gone, where it can be seen."""
         old = self._actors.pop((pool, worker), None)
-        if old is None:
-            return
-        ray.kill(old.handle)
-        here = ray.get_runtime_context().get_node_id()
-        deadline = time.monotonic() + _GONE_TIMEOUT_S
-        if old.process is not None and old.process[1] == here:
-            while psutil.pid_exists(old.process[0]) and time.monotonic() < deadline:
-                time.sleep(0.02)
+        if old is not None:
+            _kill([old])
+
+    def process_of(self, pool: str, worker: int) -> int | None:
+        """Process id of a worker; None when there is none, or it has only just been asked for."""
+        actor = self._actors.get((pool, worker))
+        return actor.process[0] if actor is not None and actor.process is not None else None
 
     def close(self) -> None:
-        """See ``Executor.close``; workers get 10 s to close their clients."""
+        """See ``Executor.close``; idle workers get 10 s to close their clients."""
+        actors = list(self._actors.values())
+        self._actors.clear()
+        self._refs.clear()
+        self._parts.clear()
         try:
-            ends = [actor.handle.end.remote() for actor in self._actors.values()]
+            ends = [actor.handle.end.remote() for actor in actors if not actor.calls]
             if ends:
                 ray.wait(ends, num_returns=len(ends), timeout=_GONE_TIMEOUT_S)
-            for address in list(self._actors):
-                self.replace(*address)
+            _kill(actors)
         finally:
-            ray.shutdown()
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
+            if self._own is not None:
+                self._own.close()
+
+
+def _kill(actors: Sequence[_Actor]) -> None:
+    """End actors; return when their processes are gone, where that can be seen."""
+    for actor in actors:
+        ray.kill(actor.handle)
+    here = ray.get_runtime_context().get_node_id()
+    pids = [actor.process[0] for actor in actors if actor.process and actor.process[1] == here]
+    deadline = time.monotonic() + _GONE_TIMEOUT_S
+    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _resources(*, free: bool = False) -> dict[str, float]:
@@ -292,6 +289,6 @@ def _cause(error: ray_errors.RayTaskError) -> Exception:
     return failed
 
 
-def _died(address: tuple[str, int], error: Exception) -> str:
+def _died(address: Address, error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     return f"{address[0]} worker {address[1]}: {type(error).__name__}: {lines[0]}"

@@ -42,7 +42,6 @@ class ModelDescription:
         query_prompt: put before queries.
         normalises: a module of the model brings vectors to norm 1.
         similarity: that the model states (``cosine``, ``dot``, ...); empty when it states none.
-        truncated: the model keeps only the first ``dimension`` values of a longer vector.
     """
 
     location: ModelLocation
@@ -52,7 +51,6 @@ class ModelDescription:
     query_prompt: str
     normalises: bool
     similarity: str
-    truncated: bool
 
 
 def describe_model(
@@ -82,7 +80,6 @@ def describe_model(
         query_prompt=_prompt(stated, settings.query_prompt, "query_prompt"),
         normalises=any(kind == "Normalize" for kind, _ in modules),
         similarity=stated.get("similarity_fn_name") or "",
-        truncated=kept < dimension,
     )
 
 

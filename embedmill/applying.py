@@ -89,22 +89,27 @@ class SegmentApplier:
         stale = segment.stale_ids(set(lost))
         if stale:
             self._store.delete(self._collection, stale)
-        before = (
-            self._applied.read(SegmentKey(key.shard, previous)).records
-            if previous is not None
-            else 0
-        )
+        before = self._records_without(key.shard, docs, previous)
         applied = Applied(
             upserted=len(good) - len(rejections),
             deleted=len(stale),
             rejected=tuple((row, *lost[row]) for row in sorted(lost)),
-            records=before + chunks.num_rows - len(lost) - self._records_before(key.shard, docs),
+            records=before + chunks.num_rows - len(lost),
             time=self._now(),
         )
         self._applied.commit(key, applied)
         counts = RecordCounts(applied.upserted, applied.deleted, len(rejections))
         places = {row: segment.place(row) for row in rejections}
         return ApplyOutcome(counts, {row: (*places[row], *rejections[row]) for row in rejections})
+
+    def _records_without(self, shard: int, docs: pa.Table, previous: int | None) -> int:
+        """Records of the shard before this segment, those of its documents not counted."""
+        if previous is None:
+            # The collection has nothing of this shard yet. A snapshot is the first segment of a
+            # new collection although its documents stood elsewhere before.
+            return 0
+        total = self._applied.read(SegmentKey(shard, previous)).records
+        return total - self._records_before(shard, docs)
 
     def _records_before(self, shard: int, docs: pa.Table) -> int:
         """Records that the documents of a segment had before it."""

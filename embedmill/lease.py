@@ -23,7 +23,7 @@ import psutil
 
 from embedmill.errors import EmbedmillError, IndexLockedError
 from embedmill.run_context import utc_now
-from embedmill.segment import sealed, unsealed
+from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace, create_once
 
 log = logging.getLogger(__name__)

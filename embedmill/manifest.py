@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from embedmill.errors import ManifestConflictError, RefusedError
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
-from embedmill.segment import sealed, unsealed
+from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace, create_once, require
 
 VersionState = Literal["building", "ready", "published", "retired", "failed"]

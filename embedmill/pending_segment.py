@@ -137,25 +137,31 @@ def stored_document(
     row = docs.column("doc_id").to_pylist().index(doc_id)
     document = docs.slice(row, 1).to_pylist()[0]
     first = document["first_chunk"]
-    rows = layer.chunks(key)[0].slice(first, entry.chunk_count).to_pylist()
-    chunks = [
-        Chunk(
-            text=chunk["text"],
-            start=chunk["start"],
-            end=chunk["end"],
-            token_count=chunk["token_count"],
-            headings=tuple(chunk["headings"]),
-            truncated=chunk["truncated"],
-        )
-        for chunk in rows
-    ]
+    chunks, hashes = chunks_of(layer.chunks(key)[0].slice(first, entry.chunk_count))
     return DraftedDocument(
         doc_id=doc_id,
         fingerprint=entry.fingerprint,
         uri=document["uri"],
         metadata=document["metadata"],
         chunks=chunks,
-        hashes=[chunk["text_hash"] for chunk in rows],
-        same_as=[(entry.segment, first + at) for at in range(len(rows))],
+        hashes=hashes,
+        same_as=[(entry.segment, first + at) for at in range(len(chunks))],
         previous=entry,
     )
+
+
+def chunks_of(rows: pa.Table) -> tuple[list[Chunk], list[bytes]]:
+    """Chunk rows of a segment as chunks, with the hashes of their texts."""
+    records = rows.to_pylist()
+    chunks = [
+        Chunk(
+            text=record["text"],
+            start=record["start"],
+            end=record["end"],
+            token_count=record["token_count"],
+            headings=tuple(record["headings"]),
+            truncated=record["truncated"],
+        )
+        for record in records
+    ]
+    return chunks, [record["text_hash"] for record in records]

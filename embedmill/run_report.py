@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from embedmill.counts import ChunkCounts, DocumentCounts, RecordCounts
 from embedmill.errors import AlreadyExistsError
-from embedmill.segment import sealed, unsealed
+from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace
 
 Pipeline = Literal["ingest", "replay"]

@@ -7,26 +7,25 @@ order of the chunk rows.
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
-import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from embedmill.embedder import Vectors
 from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
+from embedmill.parquet_files import digest_of, from_parquet, note_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
+from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace, create_once, require
 
 # The most chunks of one segment, so that one segment fits one provider file.
 MAX_SEGMENT_CHUNKS = 50_000
 FORMAT = "1"
+_SNAPSHOT = r"\.snapshot"
 
 DOCS_SCHEMA = pa.schema(
     [
@@ -75,49 +74,6 @@ class SegmentKey:
         return f"s{self.shard:04d}/{self.number:08d}"
 
 
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
-
-
-def _to_parquet(table: pa.Table, *, compression: str) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
-        table,
-        sink,
-        compression=compression,
-        use_dictionary=False,
-        write_statistics=False,
-        write_page_checksum=True,
-    )
-    return sink.getvalue()
-
-
-def _from_parquet(data: bytes, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read Parquet bytes, page checksums verified.
-
-    Raises:
-        DamagedFileError: torn, or not what was written.
-    """
-    try:
-        return pq.read_table(
-            pa.BufferReader(data),
-            columns=None if columns is None else list(columns),
-            page_checksum_verification=True,
-        )
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise DamagedFileError(
-            f"{path} does not read back as what was written ({type(error).__name__})",
-            hint="restore it from a copy of the workspace",
-        ) from error
-
-
-def _note(table: pa.Table, path: str, name: str) -> str:
-    value = (table.schema.metadata or {}).get(name.encode())
-    if value is None:
-        raise DamagedFileError(f"{path} lacks its {name!r} entry")
-    return str(value.decode())
-
-
 class LayerNames(Protocol):
     """What names the layers of an index version."""
 
@@ -141,13 +97,39 @@ class ChunkLayer:
         self._chunk_files: dict[SegmentKey, str] = {}
 
     def committed(self) -> dict[int, list[int]]:
-        """Numbers of the committed segments of every shard, ascending."""
-        return _numbers(self._workspace, self._folder, r"\.docs\.parquet")
+        """Numbers of the committed segments of every shard, ascending.
+
+        Segments that a snapshot replaced are left out, whether their files are gone already or not.
+        """
+        return self._committed(self._folder)
 
     def committed_of(self, shard: int) -> list[int]:
         """Numbers of the committed segments of one shard, ascending."""
+        return self._committed(f"{self._folder}/s{shard:04d}").get(shard, [])
+
+    def _committed(self, folder: str) -> dict[int, list[int]]:
+        paths = [entry.path for entry in self._workspace.list(folder)]
+        starts = {s: numbers[-1] for s, numbers in _numbers_in(paths, _SNAPSHOT).items()}
+        return {
+            shard: [number for number in numbers if number >= starts.get(shard, 0)]
+            for shard, numbers in _numbers_in(paths, r"\.docs\.parquet").items()
+        }
+
+    def mark_snapshot(self, key: SegmentKey) -> None:
+        """From now on the segments of this shard begin with ``key``; earlier ones are replaced."""
+        create_once(self._workspace, f"{self._folder}/{key}.snapshot", b"1")
+
+    def delete_replaced(self, shard: int) -> int:
+        """Delete the files of segments that a snapshot replaced.
+
+        Returns:
+            The number that the shard begins with; 0 when it has no snapshot.
+        """
         folder = f"{self._folder}/s{shard:04d}"
-        return _numbers(self._workspace, folder, r"\.docs\.parquet").get(shard, [])
+        paths = [entry.path for entry in self._workspace.list(folder)]
+        start = _numbers_in(paths, _SNAPSHOT).get(shard, [0])[-1]
+        _delete_below(self._workspace, paths, start)
+        return start
 
     def commit(self, key: SegmentKey, docs: pa.Table, chunks: pa.Table) -> None:
         """Write the chunk file, then the document file; the second makes the segment exist.
@@ -158,8 +140,8 @@ class ChunkLayer:
         Raises:
             ShardOwnedElsewhereError: another writer has committed this number.
         """
-        data = _to_parquet(chunks.cast(CHUNKS_SCHEMA), compression="zstd")
-        digest = _digest(data)
+        data = to_parquet(chunks.cast(CHUNKS_SCHEMA), compression="zstd")
+        digest = digest_of(data)
         name = f"{self._folder}/{key}.{digest[:12]}.chunks.parquet"
         if not create_once(self._workspace, name, data):
             raise DamagedFileError(
@@ -167,7 +149,7 @@ class ChunkLayer:
             )
         notes = {"format": FORMAT, "chunks_file": name, "chunks_digest": digest}
         marked = docs.cast(DOCS_SCHEMA).replace_schema_metadata(notes)
-        data = _to_parquet(marked, compression="zstd")
+        data = to_parquet(marked, compression="zstd")
         if not create_once(self._workspace, self._docs_path(key), data):
             raise ShardOwnedElsewhereError(
                 f"another run has committed segment {key}: two runs write to this index",
@@ -177,20 +159,20 @@ class ChunkLayer:
     def docs(self, key: SegmentKey, columns: Sequence[str] | None = None) -> pa.Table:
         """Document rows of a committed segment."""
         path = self._docs_path(key)
-        return _from_parquet(require(self._workspace, path), path, columns)
+        return from_parquet(require(self._workspace, path), path, columns)
 
     def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
         """Chunk rows of a committed segment, and the digest that vectors refer to."""
         path = self._docs_path(key)
-        docs = _from_parquet(require(self._workspace, path), path, ["deleted"])
-        name, digest = _note(docs, path, "chunks_file"), _note(docs, path, "chunks_digest")
+        docs = from_parquet(require(self._workspace, path), path, ["deleted"])
+        name, digest = note_of(docs, path, "chunks_file"), note_of(docs, path, "chunks_digest")
         data = require(self._workspace, name)
-        if _digest(data) != digest:
+        if digest_of(data) != digest:
             raise DamagedFileError(
                 f"{name} is not the file that was committed",
                 hint="restore it from a copy of the workspace",
             )
-        return _from_parquet(data, name), digest
+        return from_parquet(data, name), digest
 
     def _docs_path(self, key: SegmentKey) -> str:
         return f"{self._folder}/{key}.docs.parquet"
@@ -221,7 +203,7 @@ class VectorLayer:
     def __init__(self, workspace: Workspace, index: str, embedding_id: str, dimension: int) -> None:
         self._workspace = workspace
         self._folder = f"indexes/{index}/vectors/{embedding_id}"
-        self._dimension = dimension
+        self.dimension = dimension
 
     @classmethod
     def of_version(cls, workspace: Workspace, index: str, version: LayerNames) -> Self:
@@ -235,7 +217,14 @@ class VectorLayer:
 
     def committed(self) -> dict[int, list[int]]:
         """Numbers of the segments that have vectors, by shard, ascending."""
-        return _numbers(self._workspace, self._folder, r"\.parquet")
+        paths = (entry.path for entry in self._workspace.list(self._folder))
+        return _numbers_in(paths, r"\.parquet")
+
+    def delete_below(self, shard: int, number: int) -> None:
+        """Delete the vectors of segments that a snapshot replaced."""
+        folder = f"{self._folder}/s{shard:04d}"
+        paths = [entry.path for entry in self._workspace.list(folder)]
+        _delete_below(self._workspace, paths, number)
 
     def commit(self, key: SegmentKey, rows: SegmentVectors, chunks_digest: str) -> bool:
         """Write the vectors of a segment.
@@ -245,7 +234,7 @@ class VectorLayer:
         """
         dead = np.asarray(rows.origin == DEAD)
         flat = pa.array(np.ascontiguousarray(rows.vectors, dtype=np.float32).ravel())
-        vectors = pa.FixedSizeListArray.from_arrays(flat, self._dimension, mask=pa.array(dead))
+        vectors = pa.FixedSizeListArray.from_arrays(flat, self.dimension, mask=pa.array(dead))
         reasons = [rows.failures.get(row) for row in range(len(dead))]
         table = pa.table(
             {
@@ -257,7 +246,7 @@ class VectorLayer:
         ).replace_schema_metadata({"format": FORMAT, "chunks_digest": chunks_digest})
         try:
             # Floats do not compress; trying costs more than it saves.
-            self._workspace.create(self._path(key), _to_parquet(table, compression="none"))
+            self._workspace.create(self._path(key), to_parquet(table, compression="none"))
         except AlreadyExistsError:
             return False
         return True
@@ -273,16 +262,16 @@ class VectorLayer:
             DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
         """
         path = self._path(key)
-        table = _from_parquet(require(self._workspace, path), path)
-        if _note(table, path, "chunks_digest") != chunks_digest:
+        table = from_parquet(require(self._workspace, path), path)
+        if note_of(table, path, "chunks_digest") != chunks_digest:
             raise DamagedFileError(
                 f"{path} was made for other chunks",
                 hint=f"delete {path} and run the same command again: the segment is embedded anew",
             )
         column = table.column("vector").combine_chunks()
         present = np.asarray(column.is_valid())
-        vectors = np.full((len(column), self._dimension), np.nan, dtype=np.float32)
-        vectors[present] = column.flatten().to_numpy().reshape(-1, self._dimension)
+        vectors = np.full((len(column), self.dimension), np.nan, dtype=np.float32)
+        vectors[present] = column.flatten().to_numpy().reshape(-1, self.dimension)
         codes = table.column("failure_code").to_pylist()
         messages = table.column("failure_message").to_pylist()
         return SegmentVectors(
@@ -327,7 +316,14 @@ class AppliedLayer:
 
     def committed(self) -> dict[int, list[int]]:
         """Numbers of the applied segments, by shard, ascending."""
-        return _numbers(self._workspace, self._folder, r"\.json")
+        paths = (entry.path for entry in self._workspace.list(self._folder))
+        return _numbers_in(paths, r"\.json")
+
+    def delete_below(self, shard: int, number: int) -> None:
+        """Delete the records about segments that a snapshot replaced."""
+        folder = f"{self._folder}/s{shard:04d}"
+        paths = [entry.path for entry in self._workspace.list(folder)]
+        _delete_below(self._workspace, paths, number)
 
     def commit(self, key: SegmentKey, applied: Applied) -> None:
         """Record that the store has confirmed a segment; doing it again changes nothing."""
@@ -360,38 +356,17 @@ class AppliedLayer:
         return f"{self._folder}/{key}.json"
 
 
-def sealed(body: Mapping[str, object]) -> bytes:
-    """JSON with a digest of itself, so that a torn or edited file does not pass for a whole one."""
-    text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-    seal = blake2b(text, digest_size=8).hexdigest()
-    return orjson.dumps({"body": body, "seal": seal}, option=orjson.OPT_SORT_KEYS)
-
-
-def unsealed(data: bytes, path: str) -> dict[str, Any]:
-    """Read what :func:`sealed` wrote.
-
-    Raises:
-        DamagedFileError: torn or edited.
-    """
-    try:
-        record = orjson.loads(data)
-        body: dict[str, Any] = record["body"]
-        text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-        if record["seal"] == blake2b(text, digest_size=8).hexdigest():
-            return body
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        pass
-    raise DamagedFileError(
-        f"{path} does not read back as what was written",
-        hint="restore it from a copy of the workspace",
-    )
-
-
-def _numbers(workspace: Workspace, folder: str, ending: str) -> dict[int, list[int]]:
+def _numbers_in(paths: Iterable[str], ending: str) -> dict[int, list[int]]:
+    """Segment numbers by shard, ascending, of the files with this ending."""
     pattern = re.compile(rf"(?:^|/)s(\d{{4,}})/(\d{{8}}){ending}$")
     found: dict[int, list[int]] = {}
-    for entry in workspace.list(folder):
-        match = pattern.search(entry.path)
+    for path in paths:
+        match = pattern.search(path)
         if match:
             found.setdefault(int(match.group(1)), []).append(int(match.group(2)))
     return {shard: sorted(numbers) for shard, numbers in found.items()}
+
+
+def _delete_below(workspace: Workspace, paths: Iterable[str], number: int) -> None:
+    replaced = [path for path in paths if int(path.rsplit("/", 1)[-1][:8]) < number]
+    workspace.delete(sorted(replaced))

@@ -1,0 +1,206 @@
+"""Compacting, one shard: fold its segments into a snapshot and drop what it replaces.
+
+A snapshot is made of ordinary segments that hold every live document. Their vectors are copied,
+and what the store has confirmed is carried over, so that nothing is embedded or written again.
+Until the marker that makes the snapshot the shard's beginning is put, all earlier segments count as
+well and say the same; after it, they are ignored, and their files are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from embedmill.ledger import Ledger, LedgerEntry
+from embedmill.pending_segment import DraftedDocument, PendingSegment, chunks_of
+from embedmill.segment import (
+    Applied,
+    AppliedLayer,
+    ChunkLayer,
+    SegmentKey,
+    SegmentVectors,
+    VectorLayer,
+)
+
+# A shard is compacted by itself when it has this many segments more than twice what it needs.
+SPARE_SEGMENTS = 8
+
+# Where a chunk of the snapshot stands: segment and row.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What was done to one shard.
+
+    Attributes:
+        segments_before: that the shard had.
+        segments_after: that it has.
+    """
+
+    segments_before: int
+    segments_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fills:
+    """Layers that one index version has filled over the shard's chunks."""
+
+    vectors: VectorLayer
+    applied: AppliedLayer
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """The snapshot segment that is being filled."""
+
+    pending: PendingSegment = field(default_factory=PendingSegment)
+    places: list[Place] = field(default_factory=list)
+
+
+class ShardCompactor:
+    """Compacts one shard. Only under the lease, and with no run in flight."""
+
+    def __init__(
+        self, chunks: ChunkLayer, fills: Sequence[Fills], shard: int, segment_chunks: int
+    ) -> None:
+        """Prepare.
+
+        Args:
+            chunks: the shard's chunks.
+            fills: of every version that uses these chunks.
+            shard: its number.
+            segment_chunks: chunks per segment of the snapshot.
+        """
+        self._chunks = chunks
+        self._fills = fills
+        self._shard = shard
+        self._size = segment_chunks
+
+    def compact(self, *, spare: int = 0) -> Compaction | None:
+        """Compact, if it has more than twice the segments that it needs and ``spare`` more.
+
+        Files that an earlier, interrupted compaction had replaced are deleted in any case.
+
+        Returns:
+            What was done; None when there was no need, or when a version still lacks vectors or
+            records of some segment.
+        """
+        self._delete_replaced()
+        numbers = self._chunks.committed_of(self._shard)
+        ledger, following = Ledger.fold(self._chunks, self._shard)
+        needed = max(1, -(-ledger.chunk_total() // self._size))
+        too_many = len(numbers) > (2 * needed + spare if spare else needed)
+        if not too_many or not self._all_filled(numbers):
+            return None
+        written = self._write(ledger, following)
+        self._chunks.mark_snapshot(SegmentKey(self._shard, following))
+        self._delete_replaced()
+        return Compaction(len(numbers), written)
+
+    def _all_filled(self, numbers: Sequence[int]) -> bool:
+        wanted = set(numbers)
+        return all(
+            wanted <= set(layer.committed().get(self._shard, ()))
+            for fill in self._fills
+            for layer in (fill.vectors, fill.applied)
+        )
+
+    def _write(self, ledger: Ledger, following: int) -> int:
+        by_segment: dict[int, dict[bytes, LedgerEntry]] = {}
+        for key, entry in ledger.entries():
+            by_segment.setdefault(entry.segment, {})[key] = entry
+        snapshot = _Snapshot()
+        first = following
+        for number, live in sorted(by_segment.items()):
+            for document, places in self._documents(number, live):
+                snapshot.pending.add(document)
+                snapshot.places += places
+                if snapshot.pending.chunk_count >= self._size:
+                    self._commit(following, snapshot)
+                    following, snapshot = following + 1, _Snapshot()
+        # A shard without documents keeps one empty segment, so that its numbers go on.
+        if snapshot.pending.documents or following == first:
+            self._commit(following, snapshot)
+            following += 1
+        return following - first
+
+    def _documents(
+        self, number: int, live: dict[bytes, LedgerEntry]
+    ) -> list[tuple[DraftedDocument, list[Place]]]:
+        """The live documents of a segment, with the places of their chunks."""
+        key = SegmentKey(self._shard, number)
+        rows = self._chunks.docs(key).to_pylist()
+        chunks: pa.Table = self._chunks.chunks(key)[0]
+        found = []
+        for row in rows:
+            entry = live.get(row["doc_key"])
+            if entry is None or row["deleted"]:
+                continue
+            first, count = row["first_chunk"], row["chunk_count"]
+            stored, hashes = chunks_of(chunks.slice(first, count))
+            places = [(number, first + at) for at in range(count)]
+            document = DraftedDocument(
+                doc_id=row["doc_id"],
+                fingerprint=row["fingerprint"],
+                uri=row["uri"],
+                metadata=row["metadata"],
+                chunks=stored,
+                hashes=hashes,
+                same_as=places,
+                previous=entry,
+            )
+            found.append((document, places))
+        return found
+
+    def _commit(self, number: int, snapshot: _Snapshot) -> None:
+        """Make the segment exist, then carry over what each version has of its chunks."""
+        key = SegmentKey(self._shard, number)
+        self._chunks.commit(key, *snapshot.pending.tables())
+        _, digest = self._chunks.chunks(key)
+        for fill in self._fills:
+            fill.vectors.commit(key, self._vectors(fill.vectors, snapshot.places), digest)
+            fill.applied.commit(key, self._applied(fill.applied, number, snapshot.places))
+
+    def _vectors(self, layer: VectorLayer, places: Sequence[Place]) -> SegmentVectors:
+        sources = {number: self._stored(layer, number) for number in {n for n, _ in places}}
+        vectors = np.full((len(places), layer.dimension), np.nan, dtype=np.float32)
+        origin = np.zeros(len(places), dtype=np.int8)
+        failures = {}
+        for row, (number, at) in enumerate(places):
+            source = sources[number]
+            vectors[row] = source.vectors[at]
+            origin[row] = source.origin[at]
+            if at in source.failures:
+                failures[row] = source.failures[at]
+        return SegmentVectors(vectors, origin, failures)
+
+    def _stored(self, layer: VectorLayer, number: int) -> SegmentVectors:
+        key = SegmentKey(self._shard, number)
+        _, digest = self._chunks.chunks(key)
+        return layer.read(key, digest)
+
+    def _applied(self, layer: AppliedLayer, number: int, places: Sequence[Place]) -> Applied:
+        before = layer.read(SegmentKey(self._shard, number - 1))
+        rejected: dict[Place, tuple[str, str]] = {}
+        for source in {n for n, _ in places}:
+            for row, code, message in layer.read(SegmentKey(self._shard, source)).rejected:
+                rejected[source, row] = (code, message)
+        return Applied(
+            upserted=0,
+            deleted=0,
+            rejected=tuple(
+                (row, *rejected[place]) for row, place in enumerate(places) if place in rejected
+            ),
+            records=before.records,
+            time=before.time,
+        )
+
+    def _delete_replaced(self) -> None:
+        start = self._chunks.delete_replaced(self._shard)
+        for fill in self._fills:
+            fill.vectors.delete_below(self._shard, start)
+            fill.applied.delete_below(self._shard, start)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
 from embedmill.chunker import Chunker
 from embedmill.chunkers.build import build_chunker
+from embedmill.compacting import Fills, ShardCompactor
 from embedmill.embedder import Embedder
 from embedmill.embedders.build import build_embedder, embedding_recipe
 from embedmill.errors import SettingsError
+from embedmill.manifest import IndexVersion
 from embedmill.parsers.by_media_type import MediaTypeParser
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.run_context import RunContext
@@ -43,7 +45,7 @@ def build_parser(settings: Settings) -> MediaTypeParser:
     """The parser for all media types of the source."""
     source = settings.source
     fallback = source.fallback_encoding if isinstance(source, FilesSourceSettings) else None
-    return MediaTypeParser(fallback)
+    return _seams.parser(MediaTypeParser(fallback))
 
 
 def chunker_of(settings: Settings) -> Chunker:
@@ -60,9 +62,10 @@ def recipes_of(settings: Settings) -> tuple[ChunkingRecipe, EmbeddingRecipe]:
 class Seams:
     """Wrappers around what has effects, for tests that count effects or fail at one of them.
 
-    They hold in this process only: for the inline executor.
+    They hold in this process only (``embedmill.testing.worker_faults`` sends them to others).
     """
 
+    parser: Callable[[MediaTypeParser], MediaTypeParser] = lambda real: real
     workspace: Callable[[Workspace], Workspace] = lambda real: real
     embedder: Callable[[Embedder], Embedder] = lambda real: real
     store: Callable[[VectorStore], VectorStore] = lambda real: real
@@ -73,7 +76,7 @@ _seams = Seams()
 
 @contextmanager
 def seams(wrappers: Seams) -> Iterator[None]:
-    """Put wrappers around the workspace, embedder and store that are opened meanwhile."""
+    """Put wrappers around the parser, workspace, embedder and store that are made meanwhile."""
     global _seams  # noqa: PLW0603 - one place for tests to reach into workers built from settings
     before, _seams = _seams, wrappers
     try:
@@ -111,6 +114,27 @@ class Layers:
         self.chunks = ChunkLayer(self.workspace, settings.index, context.chunking.id)
         self.vectors = VectorLayer.of_version(self.workspace, settings.index, context)
         self.applied = AppliedLayer(self.workspace, settings.index, context.collection)
+
+    def compactor(
+        self, context: RunContext, versions: Sequence[IndexVersion], shard: int
+    ) -> ShardCompactor:
+        """The compactor of one shard.
+
+        Args:
+            context: of the run.
+            versions: of the index; those that use other chunks or are given up do not count.
+            shard: its number.
+        """
+        name = context.settings.index
+        fills = [
+            Fills(
+                VectorLayer.of_version(self.workspace, name, version),
+                AppliedLayer(self.workspace, name, version.collection),
+            )
+            for version in versions
+            if version.chunking == context.chunking and version.state not in {"retired", "failed"}
+        ]
+        return ShardCompactor(self.chunks, fills, shard, context.settings.run.segment_chunks)
 
 
 def require_local_store(settings: Settings, executor: str) -> None:

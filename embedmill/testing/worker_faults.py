@@ -1,0 +1,138 @@
+"""Faults for real workers: texts that raise, end or hang the process that meets them.
+
+They travel to the worker's process by name and work there through ``embedmill.assembly.seams``, so
+that product code knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from embedmill.assembly import Seams, seams
+from embedmill.embedder import EmbeddedTexts, Embedder, Role
+from embedmill.errors import PermanentError
+from embedmill.parser import ParsedDocument
+from embedmill.parsers.by_media_type import MediaTypeParser
+
+Fate = Literal["raise", "exit", "hang"]
+# For as long as the process lives: a worker is built once.
+_for_life = ExitStack()
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong in a worker. Picklable.
+
+    Attributes:
+        embedding: fate of the worker that embeds a text with a word, by word.
+        parsing: fate of the worker that parses a document with a word, by word.
+        pause_s: that every call of the embedder takes longer, so that a run lasts long enough to
+            be interrupted.
+        embed_log: every call of the embedder adds a line to this file when it returns: a digest of
+            its texts, and their number.
+    """
+
+    embedding: Mapping[str, Fate] = field(default_factory=dict)
+    parsing: Mapping[str, Fate] = field(default_factory=dict)
+    pause_s: float = 0.0
+    embed_log: str = ""
+
+    def seams(self) -> Seams:
+        """What makes them happen in this process."""
+        return Seams(
+            parser=lambda real: FaultyParser(real, self),
+            embedder=lambda real: FaultyEmbedder(real, self),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """Builds a worker in a process that has faults from then on. Stands in for its class."""
+
+    factory: Callable[..., object]
+    faults: Faults
+
+    def __call__(self, *arguments: object) -> object:
+        """Build the worker."""
+        _for_life.enter_context(seams(self.faults.seams()))
+        return self.factory(*arguments)
+
+
+class FaultyEmbedder:
+    """An embedder that meets its fate at some words; queries are spared."""
+
+    def __init__(self, real: Embedder, faults: Faults) -> None:
+        self.recipe = real.recipe
+        self._real = real
+        self._faults = faults
+
+    def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
+        """Embed as the real one does, unless a text has one of the words."""
+        if role == "query":
+            return self._real.embed(texts, role)
+        for text in texts:
+            _meet(text, self._faults.embedding)
+        time.sleep(self._faults.pause_s)
+        embedded = self._real.embed(texts, role)
+        if self._faults.embed_log:
+            _note(Path(self._faults.embed_log), texts)
+        return embedded
+
+
+class FaultyParser(MediaTypeParser):
+    """A parser that meets its fate at some words."""
+
+    def __init__(self, real: MediaTypeParser, faults: Faults) -> None:
+        super().__init__()
+        self._real = real
+        self._faults = faults
+
+    @property
+    def fingerprint(self) -> str:
+        """The real one's."""
+        return self._real.fingerprint
+
+    def parse(self, content: bytes, media_type: str) -> ParsedDocument:
+        """Parse as the real one does, unless the document has one of the words."""
+        _meet(content.decode("utf-8", "replace"), self._faults.parsing)
+        return self._real.parse(content, media_type)
+
+
+def embedded_batches(embed_log: Path) -> list[tuple[str, int]]:
+    """What the calls of a log embedded, in order: digest and number of texts."""
+    if not embed_log.exists():
+        return []
+    lines = [line.split() for line in embed_log.read_text().splitlines()]
+    return [(digest, int(count)) for digest, count in lines]
+
+
+def _note(path: Path, texts: Sequence[str]) -> None:
+    digest = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    line = f"{digest} {len(texts)}\n".encode()
+    # One write to a file opened for appending: lines of several processes do not mix.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def _meet(text: str, fates: Mapping[str, Fate]) -> None:
+    for word, fate in fates.items():
+        if word not in text:
+            continue
+        match fate:
+            case "raise":
+                raise PermanentError(f"met {word}", code="injected")
+            case "exit":
+                # Not sys.exit: nothing may run after it, as in a crash.
+                os._exit(13)
+            case "hang":
+                time.sleep(3600)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from embedmill.assembly import Layers, build_parser, chunker_of
+from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import write_letters
 from embedmill.document import RAW_SCHEMA, documents_of
 from embedmill.drafting import Committed, DraftOutcome, ShardDrafter
 from embedmill.errors import TransientError
+from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext
 
 
@@ -143,6 +145,24 @@ class ShardWorker:
         for shard, wanted in doc_ids.items():
             self._add(total, self._drafter(shard).redraft(wanted))
         return Drafted(total.counts, tuple(total.committed))
+
+    def compact(self, versions: Sequence[IndexVersion], spare: int) -> Compaction:
+        """Compact its shards where that is worth it; everything must be applied.
+
+        Args:
+            versions: of the index.
+            spare: see ``ShardCompactor.compact``.
+
+        Returns:
+            The sum over the shards that were compacted.
+        """
+        self._drafters.clear()
+        total = Compaction(0, 0)
+        for shard in self._shards:
+            done = self._layers.compactor(self._context, versions, shard).compact(spare=spare)
+            if done is not None:
+                total += done
+        return total
 
     def _require_scan(self) -> None:
         if not self._scanned:

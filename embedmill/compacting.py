@@ -34,15 +34,21 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What was done to one shard.
+    """What was done to shards; sums of them add up.
 
     Attributes:
-        segments_before: that the shard had.
-        segments_after: that it has.
+        segments_before: that they had.
+        segments_after: that they have.
     """
 
     segments_before: int
     segments_after: int
+
+    def __add__(self, other: Compaction) -> Compaction:
+        return Compaction(
+            self.segments_before + other.segments_before,
+            self.segments_after + other.segments_after,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from embedmill.dead_letter import DeadLetter, read_letters
 from embedmill.ledger import Ledger
+from embedmill.manifest import IndexVersion
 from embedmill.run_report import read_reports
-from embedmill.segment import ChunkLayer
+from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey
 from embedmill.sharding import doc_key
 from embedmill.workspace import Workspace
 
@@ -28,36 +29,64 @@ class OpenLetter:
     first: str
 
 
-def open_letters(workspace: Workspace, index: str, chunks: ChunkLayer) -> list[OpenLetter]:
+def open_letters(workspace: Workspace, index: str, version: IndexVersion) -> list[OpenLetter]:
     """Letters that are open, in the order of first failure.
 
     A letter about a whole document is open while the last complete scan met the failure: each scan
-    tries again. A letter about a chunk is open while the document stands in the segment that it
-    failed in: a changed, replayed or removed document closes it.
+    tries again. A letter about a chunk is open while that chunk, where its document stands now, has
+    no record in the store: a changed, replayed or removed document closes it.
 
     Args:
         workspace: of the index.
         index: its name.
-        chunks: of the version that the letters belong to.
+        version: that the letters belong to.
     """
     histories: dict[str, list[DeadLetter]] = {}
     for letter in read_letters(workspace, index):
         histories.setdefault(letter.id, []).append(letter)
     last_scan = _last_scan(workspace, index)
-    ledgers: dict[int, Ledger] = {}
+    standing = _Standing(workspace, index, version)
     found = []
     for history in histories.values():
         letter = history[-1]
-        if letter.chunk_index < 0:
-            still = letter.run >= last_scan
-        else:
-            if letter.shard not in ledgers:
-                ledgers[letter.shard] = Ledger.fold(chunks, letter.shard)[0]
-            entry = ledgers[letter.shard].get(doc_key(letter.doc_id))
-            still = entry is not None and entry.segment == letter.segment
-        if still:
+        whole = letter.chunk_index < 0
+        if letter.run >= last_scan if whole else standing.lacks_record(letter):
             found.append(OpenLetter(letter, len(history), history[0].time))
     return found
+
+
+class _Standing:
+    """Where documents stand now, and which of their chunks have no record."""
+
+    def __init__(self, workspace: Workspace, index: str, version: IndexVersion) -> None:
+        self._chunks = ChunkLayer(workspace, index, version.chunking.id)
+        self._applied = AppliedLayer(workspace, index, version.collection)
+        self._ledgers: dict[int, Ledger] = {}
+        self._lost: dict[SegmentKey, set[tuple[str, int]]] = {}
+
+    def lacks_record(self, letter: DeadLetter) -> bool:
+        """Whether the chunk of a letter still has no record."""
+        shard = letter.shard
+        if shard not in self._ledgers:
+            self._ledgers[shard] = Ledger.fold(self._chunks, shard)[0]
+        entry = self._ledgers[shard].get(doc_key(letter.doc_id))
+        if entry is None:
+            return False
+        key = SegmentKey(shard, entry.segment)
+        if key not in self._lost:
+            self._lost[key] = self._lost_in(key)
+        return (letter.doc_id, letter.chunk_index) in self._lost[key]
+
+    def _lost_in(self, key: SegmentKey) -> set[tuple[str, int]]:
+        """Document and chunk index of the rows of a segment that have no record."""
+        applied = self._applied.read_if_there(key)
+        if applied is None or not applied.rejected:
+            return set()
+        docs = self._chunks.docs(key, ("doc_id",)).column("doc_id").to_pylist()
+        chunks, _ = self._chunks.chunks(key)
+        doc_rows = chunks.column("doc_row").to_pylist()
+        indexes = chunks.column("chunk_index").to_pylist()
+        return {(docs[doc_rows[row]], indexes[row]) for row, _, _ in applied.rejected}
 
 
 def _last_scan(workspace: Workspace, index: str) -> str:

@@ -12,7 +12,7 @@ from embedmill.errors import AlreadyExistsError
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace
 
-Pipeline = Literal["ingest", "replay"]
+Pipeline = Literal["ingest", "replay", "compact", "audit"]
 RunStatus = Literal["succeeded", "partial", "failed", "interrupted"]
 
 

@@ -341,9 +341,18 @@ class AppliedLayer:
             return
 
     def read(self, key: SegmentKey) -> Applied:
-        """What was recorded."""
+        """What was recorded of an applied segment."""
         path = self._path(key)
-        body = unsealed(require(self._workspace, path), path)
+        return self._parsed(require(self._workspace, path), path)
+
+    def read_if_there(self, key: SegmentKey) -> Applied | None:
+        """What was recorded, or None when the segment is not applied yet."""
+        path = self._path(key)
+        data = self._workspace.read(path)
+        return None if data is None else self._parsed(data, path)
+
+    def _parsed(self, data: bytes, path: str) -> Applied:
+        body = unsealed(data, path)
         return Applied(
             upserted=body["upserted"],
             deleted=body["deleted"],

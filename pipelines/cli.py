@@ -10,11 +10,14 @@ import typer
 from embedmill.settings import Settings
 from pipelines import cli_dead_letters, cli_reading
 from pipelines.cli_options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
     IndexOption,
     JsonOption,
     SetOption,
     VerboseOption,
     configure_logging,
+    err,
     out,
     reports_errors,
     settings_from,
@@ -39,34 +42,40 @@ app.command("status")(cli_reading.status)
 app.command("settings")(cli_reading.show_recipes)
 
 
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--source",
+        help="Folder or file to read instead of the settings' own; goes into an index of its own "
+        "name unless --index says which.",
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a running Ray cluster; in a Ray job it is known."),
+]
+AllowDeletesOption = Annotated[
+    bool,
+    typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
+]
+TolerateDeadOption = Annotated[
+    bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
+]
+
+
 @app.command()
 @reports_errors
 def ingest(
     config: Annotated[Path, typer.Argument(help="Settings file of the index.")],
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source",
-            help="Folder or file to read instead of the settings' own; goes into an index of its "
-            "own name unless --index says which.",
-        ),
-    ] = None,
+    source: SourceOption = None,
     index: IndexOption = None,
     overrides: SetOption = None,
     local: LocalOption = False,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="Of a running Ray cluster; in a Ray job it is known."),
-    ] = None,
-    allow_deletes: Annotated[
-        bool,
-        typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
-    ] = False,
+    address: AddressOption = None,
+    allow_deletes: AllowDeletesOption = False,
     take_over: TakeOverOption = False,
-    tolerate_dead: Annotated[
-        bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
-    ] = False,
+    tolerate_dead: TolerateDeadOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -79,12 +88,36 @@ def ingest(
     with running(settings, choices, local=local, address=address) as (executor, options):
         report = run_ingest(settings, executor, options)
     if source is not None and not as_json:
-        out.print(
+        err.print(
             f"search it with: embedmill search QUESTION --config {config} --index {settings.index}",
             highlight=False,
             soft_wrap=True,
         )
     finish(report, as_json=as_json, tolerate_dead=tolerate_dead)
+
+
+@app.command()
+@reports_errors
+def compact(
+    config: ConfigOption = DEFAULT_CONFIG,
+    *,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    take_over: TakeOverOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fold the segments of an index into as few as it needs; syncs do it by themselves in time."""
+    from pipelines.compact import compact as run_compact
+
+    configure_logging(verbose=verbose)
+    settings = settings_from(config, overrides, index)
+    choices = RunOptions(take_over=take_over)
+    with running(settings, choices, local=True) as (executor, options):
+        done = run_compact(settings, executor, options)
+    if done.segments_before:
+        out.print(f"{done.segments_before:,} segments folded into {done.segments_after:,}")
+    else:
+        out.print("nothing to fold: the index has no more segments than it needs")
 
 
 def _with_source(

@@ -12,7 +12,6 @@ from embedmill.assembly import workspace_of
 from embedmill.errors import RefusedError
 from embedmill.manifest import Manifest
 from embedmill.open_letters import OpenLetter, grouped, open_letters
-from embedmill.segment import ChunkLayer
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -50,10 +49,9 @@ def _selected(
         raise RefusedError(
             f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
         )
-    chunks = ChunkLayer(workspace, settings.index, version.chunking.id)
     letters = [
         item
-        for item in open_letters(workspace, settings.index, chunks)
+        for item in open_letters(workspace, settings.index, version)
         if stage in {None, item.letter.stage} and code in {None, item.letter.code}
     ]
     unknown = set(ids or ()) - {item.letter.id for item in letters}

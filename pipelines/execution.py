@@ -11,11 +11,13 @@ from typing import cast
 
 from actors.shard_worker import Drafted, ShardTotals
 from embedmill.assembly import Layers
+from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
 from embedmill.errors import RefusedError, ShardOwnedElsewhereError, StopRunError
 from embedmill.executor import Executor
 from embedmill.lease import Lease
+from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
@@ -107,14 +109,23 @@ class Execution:
         self._totals: list[ShardTotals] = []
         self._stored = -1
 
-    def prepare(self) -> None:
-        """Declare the workers, open the store, queue what earlier runs left between the layers."""
+    def prepare(self, *, fill: bool = True) -> int:
+        """Declare the workers, open the store, queue what earlier runs left between the layers.
+
+        Args:
+            fill: False leaves the store closed, for work that does not touch it.
+
+        Returns:
+            How many segments were left.
+        """
         committed = self._layers.chunks.committed()
         shards = range(self._context.settings.shard_count)
         starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
         add_pools(self._dispatcher, self._context, self._sizes, starts)
-        self._dispatcher.ask((WRITE, 0), "prepare")
+        if fill:
+            self._dispatcher.ask((WRITE, 0), "prepare")
         self._resume(committed)
+        return self._apply.waiting
 
     def scan(self, splits: Sequence[Split], only: frozenset[str] | None = None) -> None:
         """Read the source to its end and fill the layers.
@@ -185,6 +196,21 @@ class Execution:
     def count_store(self) -> None:
         """Ask the store how many records it has."""
         self._stored = cast(int, self._dispatcher.ask((WRITE, 0), "count"))
+
+    def compact(self, versions: Sequence[IndexVersion], *, spare: int) -> Compaction:
+        """Fold the segments of shards that have many more than they need.
+
+        Args:
+            versions: of the index.
+            spare: segments beyond twice the need that are left alone.
+        """
+        total = Compaction(0, 0)
+        for worker in range(self._sizes.shard_workers):
+            done = self._dispatcher.ask((SHARD, worker), "compact", tuple(versions), spare)
+            total += cast(Compaction, done)
+        if total.segments_before:
+            log.info("compacted %d segments to %d", total.segments_before, total.segments_after)
+        return total
 
     def publish(self) -> None:
         """Send readers to the version's collection."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
+from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.errors import CountsMismatchError, EmbedmillError, StopRunError
 from embedmill.executor import Executor
 from embedmill.lease import Lease, take_lease
-from embedmill.manifest import Manifest
+from embedmill.manifest import IndexVersion, Manifest
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
 from embedmill.settings import Settings
@@ -54,6 +55,11 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
 
 class OpenVersion:
     """An index version that a run works on, under a lease."""
+
+    @property
+    def versions(self) -> Sequence[IndexVersion]:
+        """All versions of the index, as the manifest has them now."""
+        return self._state.versions
 
     def __init__(
         self, settings: Settings, pipeline: Pipeline, options: RunOptions, lease: Lease
@@ -103,13 +109,19 @@ class OpenVersion:
             report = execution.report("succeeded")
             _require_sums(report)
             self._record(execution, report)
+            if report.changed_anything:
+                execution.compact(self._state.versions, spare=SPARE_SEGMENTS)
         except EmbedmillError as error:
             interrupted = isinstance(error, InterruptedRunError)
             status: RunStatus = "interrupted" if interrupted else "failed"
             self._report_failure(execution.report(status, error=str(error)))
             raise
-        write_report(self._workspace, report)
+        self.leave_report(report)
         return report
+
+    def leave_report(self, report: RunReport) -> None:
+        """Write the report of the run, by which it has ended."""
+        write_report(self._workspace, report)
 
     def _report_failure(self, report: RunReport) -> None:
         try:
@@ -132,7 +144,7 @@ class OpenVersion:
         if first:
             execution.publish()
             version = replace(version, state="published", published=utc_now())
-        self._manifest.commit(version, self._state)
+        self._state = self._manifest.commit(version, self._state)
 
 
 @contextmanager

@@ -103,7 +103,7 @@ class SplittingChunker:
             if len(piece.text) <= _CHARACTERS_PER_TOKEN * self.recipe.max_tokens
         ]
         self._measure(pieces, {index: [_trimmed(pieces[index])] for index in short}, done)
-        capacity = self.recipe.max_tokens
+        capacity, step = self.recipe.max_tokens, 1
         while left := [index for index in range(len(pieces)) if index not in done]:
             proposed = self._proposed(pieces, left, capacity)
             excess = self._measure(pieces, proposed, done)
@@ -112,10 +112,9 @@ class SplittingChunker:
                     f"one character exceeds {self.recipe.max_tokens} tokens by {excess}",
                     code="over-limit",
                 )
-            # A cut can cost a token or two more than the parts had; then the piece is split again
-            # for less. The second time something is odd about it, and halves end soon.
-            first = capacity == self.recipe.max_tokens
-            capacity = max(1, capacity - excess if first else capacity // 2)
+            # A cut can cost a token or two, and prompt and text may join; then the piece is split
+            # again for less, in steps that grow, so that this ends soon.
+            capacity, step = max(1, capacity - step * excess), step * 2
         return [done[index] for index in range(len(pieces))]
 
     def _measure(

@@ -1,0 +1,37 @@
+"""Compact: fold an index's segments, so that opening it stays fast."""
+
+from __future__ import annotations
+
+from embedmill.compacting import Compaction
+from embedmill.errors import RefusedError
+from embedmill.executor import Executor
+from embedmill.settings import Settings
+from pipelines.execution import RunOptions
+from pipelines.ingest import open_version
+
+
+def compact(settings: Settings, executor: Executor, options: RunOptions) -> Compaction:
+    """Fold the segments of every shard that has more than it needs.
+
+    Nothing is embedded or written to the store. Killed at any point, it can be run again, and until
+    then the index is as it was.
+
+    Args:
+        settings: of the index.
+        executor: runs the workers; closed by the caller.
+        options: of this run.
+
+    Raises:
+        RefusedError: an earlier run left work between the layers.
+    """
+    with open_version(settings, "compact", options) as version:
+        execution = version.execution(executor)
+        left = execution.prepare(fill=False)
+        if left:
+            raise RefusedError(
+                f"{left} segments are not in the store yet; they cannot be folded",
+                hint="run embedmill ingest with the same settings to its end first",
+            )
+        done = execution.compact(version.versions, spare=0)
+        version.leave_report(execution.report("succeeded"))
+        return done

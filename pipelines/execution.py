@@ -62,12 +62,16 @@ class RunOptions:
         on_progress: told a few times a second.
         stop: when set, nothing new starts, what is in flight ends, and the run is resumable.
         take_over: take the lease from a holder that seems alive.
+        clock: monotonic seconds, for waits between tries.
+        sleep: waits for so many seconds.
     """
 
     allow_deletes: bool = False
     on_progress: Callable[[Progress], None] = lambda _: None
     stop: threading.Event | None = None
     take_over: bool = False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
 
 class InterruptedRunError(StopRunError):
@@ -96,7 +100,7 @@ class Execution:
         self._clock = time.monotonic()
         self._layers = Layers(context)
         self._executor = executor
-        self._faults = FaultPolicy(executor)
+        self._faults = FaultPolicy(executor, options.clock)
         self._dispatcher = Dispatcher(executor, self._faults)
         self._apply = ApplyStage(self._dispatcher, self._faults, sizes.writers)
         self._embed = EmbedStage(
@@ -317,7 +321,7 @@ class Execution:
         stages = (self._scan, self._embed, self._apply)
         if not any(stage is not None and stage.retrying for stage in stages):
             raise RuntimeError("the driver has work left and nothing in flight")
-        time.sleep(0.05)
+        self._options.sleep(0.05)
 
     def _settled(self) -> bool:
         """Submit what there is room for; True when nothing waits and nothing runs."""

@@ -137,6 +137,7 @@ class RayExecutor:
         Raises:
             RefusedError: the cluster can never hold the pool.
         """
+        self._end([address for address in self._actors if address[0] == pool])
         self._specs[pool] = list(specs)
         total = _resources()
         for resource, name in (("cpus", "CPU"), ("gpus", "GPU")):
@@ -192,9 +193,9 @@ class RayExecutor:
             ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
         self._watch()
         ended = [(self._refs.pop(ref), ref) for ref in ready]
-        return [self._end(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
+        return [self._done(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
 
-    def _end(self, ticket: int, address: Address, ref: ray.ObjectRef[Any]) -> Done:
+    def _done(self, ticket: int, address: Address, ref: ray.ObjectRef[Any]) -> Done:
         actor = self._actors.get(address)
         if actor is not None and ticket in actor.calls:
             actor.calls.remove(ticket)
@@ -248,18 +249,20 @@ class RayExecutor:
 
     def close(self) -> None:
         """See ``Executor.close``; idle workers get 10 s to close their clients."""
-        actors = list(self._actors.values())
-        self._actors.clear()
-        self._refs.clear()
-        self._parts.clear()
         try:
-            ends = [actor.handle.end.remote() for actor in actors if not actor.calls]
-            if ends:
-                ray.wait(ends, num_returns=len(ends), timeout=_GONE_TIMEOUT_S)
-            _kill(actors)
+            self._end(list(self._actors))
         finally:
+            self._refs.clear()
+            self._parts.clear()
             if self._own is not None:
                 self._own.close()
+
+    def _end(self, addresses: Sequence[Address]) -> None:
+        actors = [self._actors.pop(address) for address in addresses]
+        ends = [actor.handle.end.remote() for actor in actors if not actor.calls]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=_GONE_TIMEOUT_S)
+        _kill(actors)
 
 
 def _kill(actors: Sequence[_Actor]) -> None:

@@ -64,7 +64,10 @@ class Executor(Protocol):
         ...
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
-        """Declare a pool; its workers start with their first call."""
+        """Declare a pool; its workers start with their first call.
+
+        Workers of an earlier pool of this name are ended: they belong to an earlier run.
+        """
         ...
 
     def submit(
@@ -128,6 +131,7 @@ class InlineExecutor:
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See :meth:`Executor.add_pool`."""
+        self._end([key for key in self._workers if key[0] == pool])
         self._specs[pool] = list(specs)
         self._calls[pool] = deque()
 
@@ -169,8 +173,10 @@ class InlineExecutor:
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        for worker in self._workers.values():
-            close = getattr(worker, "close", None)
+        self._end(list(self._workers))
+
+    def _end(self, keys: Sequence[tuple[str, int]]) -> None:
+        for key in keys:
+            close = getattr(self._workers.pop(key), "close", None)
             if close is not None:
                 close()
-        self._workers.clear()

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID
 
-import numpy as np
-import orjson
 import pyarrow as pa
 
 from embedmill.counts import RecordCounts
-from embedmill.document import record_id
 from embedmill.segment import (
-    DEAD,
     Applied,
     AppliedLayer,
     ChunkLayer,
     SegmentKey,
-    SegmentVectors,
     VectorLayer,
 )
-from embedmill.vector_store import Payload, VectorBatch, VectorStore
-
-# Payload keys that are ours; the document's own metadata stands under "metadata".
-PAYLOAD_KEYS = ("doc_id", "chunk_index", "text", "start", "end", "headings", "uri", "metadata")
+from embedmill.segment_records import SegmentRecords
+from embedmill.vector_store import VectorStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +71,12 @@ class SegmentApplier:
         docs = self._chunks.docs(key)
         chunks, digest = self._chunks.chunks(key)
         vectors = self._vectors.read(key, digest)
-        segment = _SegmentRecords(docs, chunks, vectors)
-        good = np.flatnonzero(vectors.origin != DEAD)
+        segment = SegmentRecords(docs, chunks, vectors)
+        good = segment.with_vectors()
         rejections: dict[int, tuple[str, str]] = {}
-        if len(good):
+        if good:
             for rejection in self._store.upsert(self._collection, segment.batch(good)):
-                rejections[int(good[rejection.row])] = (rejection.code, rejection.message)
+                rejections[good[rejection.row]] = (rejection.code, rejection.message)
         lost = {**vectors.failures, **rejections}
         stale = segment.stale_ids(set(lost))
         if stale:
@@ -98,7 +90,8 @@ class SegmentApplier:
             time=self._now(),
         )
         self._applied.commit(key, applied)
-        counts = RecordCounts(applied.upserted, applied.deleted, len(rejections))
+        partial = segment.partial_documents(lost)
+        counts = RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
         places = {row: segment.place(row) for row in rejections}
         return ApplyOutcome(counts, {row: (*places[row], *rejections[row]) for row in rejections})
 
@@ -144,70 +137,3 @@ class SegmentApplier:
             len(rejected.intersection(range(firsts[doc], firsts[doc] + count)))
             for doc, count in documents
         )
-
-
-class _SegmentRecords:
-    """A segment's rows as records of a store."""
-
-    def __init__(self, docs: pa.Table, chunks: pa.Table, vectors: SegmentVectors) -> None:
-        self._vectors = vectors
-        self._doc_ids: list[str] = docs.column("doc_id").to_pylist()
-        self._uris: list[str] = docs.column("uri").to_pylist()
-        self._metadata: list[str] = docs.column("metadata").to_pylist()
-        self._counts: list[int] = docs.column("chunk_count").to_pylist()
-        self._before: list[int] = docs.column("previous_chunk_count").to_pylist()
-        self._doc_rows: list[int] = chunks.column("doc_row").to_pylist()
-        self._indexes: list[int] = chunks.column("chunk_index").to_pylist()
-        self._texts: list[str] = chunks.column("text").to_pylist()
-        self._starts: list[int] = chunks.column("start").to_pylist()
-        self._ends: list[int] = chunks.column("end").to_pylist()
-        self._headings: list[list[str]] = chunks.column("headings").to_pylist()
-        self._truncated: list[bool] = chunks.column("truncated").to_pylist()
-
-    def place(self, row: int) -> tuple[int, int]:
-        """(doc_row, chunk_index) of a chunk row."""
-        return self._doc_rows[row], self._indexes[row]
-
-    def batch(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> VectorBatch:
-        """Records of the given chunk rows, in that order."""
-        parsed = [orjson.loads(text) for text in self._metadata]
-        wanted = rows.tolist()
-        return VectorBatch(
-            ids=[self._id(row) for row in wanted],
-            vectors=self._vectors.vectors[rows],
-            payloads=[self._payload(row, parsed[self._doc_rows[row]]) for row in wanted],
-        )
-
-    def _id(self, row: int) -> UUID:
-        return record_id(self._doc_ids[self._doc_rows[row]], self._indexes[row])
-
-    def _payload(self, row: int, metadata: dict[str, object]) -> Payload:
-        doc = self._doc_rows[row]
-        payload: Payload = {
-            "doc_id": self._doc_ids[doc],
-            "chunk_index": self._indexes[row],
-            "text": self._texts[row],
-            "start": self._starts[row],
-            "end": self._ends[row],
-            "headings": self._headings[row],
-            "uri": self._uris[doc],
-            "metadata": metadata,
-        }
-        if self._truncated[row]:
-            payload["truncated"] = True
-        return payload
-
-    def stale_ids(self, lost: set[int]) -> list[UUID]:
-        """Ids that an earlier version of these documents may have left in the store."""
-        stale = [
-            record_id(doc_id, index)
-            for doc_id, count, before in zip(self._doc_ids, self._counts, self._before, strict=True)
-            for index in range(count, before)
-        ]
-        # A chunk without a record must not be answered by its predecessor.
-        stale += [
-            self._id(row)
-            for row in sorted(lost)
-            if self._indexes[row] < self._before[self._doc_rows[row]]
-        ]
-        return stale

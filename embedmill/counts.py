@@ -71,8 +71,10 @@ class RecordCounts(_Additive):
         upserted: records written.
         deleted: stale ids deleted.
         rejected: records that the store, or the check before it, did not take.
+        partial: documents that have records for some, but not for all of their chunks.
     """
 
     upserted: int = 0
     deleted: int = 0
     rejected: int = 0
+    partial: int = 0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from embedmill.settings import Settings
-from pipelines import cli_dead_letters, cli_reading
+from pipelines import cli_audit, cli_dead_letters, cli_reading
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -33,12 +33,14 @@ app = typer.Typer(
     help="Documents in, a searchable, versioned vector index out.\n\n"
     "Start with: embedmill ingest SETTINGS.yaml, then embedmill search QUESTION -c SETTINGS.yaml. "
     "Exit status: 0 all well; 2 wrong usage or settings; 3 done, but some rows died; 4 refused, "
-    "nothing changed; 5 the run failed; 6 somebody else holds the index; 75 stopped, run again.",
+    "nothing changed; 5 the run failed; 6 somebody else holds the index; 7 an audit has findings; "
+    "75 stopped, run again.",
 )
 app.add_typer(cli_dead_letters.app, name="dlq")
 app.command("search")(cli_reading.search)
 app.command("versions")(cli_reading.versions)
 app.command("status")(cli_reading.status)
+app.command("audit")(cli_audit.audit_command)
 app.command("settings")(cli_reading.show_recipes)
 
 

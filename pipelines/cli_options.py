@@ -23,7 +23,8 @@ from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
 
 # Exit statuses, documented in the README.
-OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 75
+OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED = range(7)
+FINDINGS, INTERRUPTED = 7, 75
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -54,7 +54,11 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
 
 
 class OpenVersion:
-    """An index version that a run works on, under a lease."""
+    """An index version that a run works on, under a lease.
+
+    Attributes:
+        context: what workers need to know; has a run id once an execution began.
+    """
 
     @property
     def versions(self) -> Sequence[IndexVersion]:
@@ -81,25 +85,26 @@ class OpenVersion:
         self._version = version_for_ingest(settings, self._state, wanted, now=utc_now())
         if self._version.number not in {known.number for known in self._state.versions}:
             self._state = self._manifest.commit(self._version, self._state)
+        self.context = RunContext(
+            settings=settings,
+            run="",
+            version=self._version.name,
+            collection=self._version.collection,
+            chunking=self._version.chunking,
+            embedding=self._version.embedding,
+        )
 
     def execution(self, executor: Executor) -> Execution:
         """Start a run on it."""
-        version = self._version
         started = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "pipeline": self._pipeline,
-            "version": version.name,
+            "version": self._version.name,
         }
-        context = RunContext(
-            settings=self._settings,
-            run=start_run(self._workspace, self._settings.index, utc_now(), started),
-            version=version.name,
-            collection=version.collection,
-            chunking=version.chunking,
-            embedding=version.embedding,
-        )
-        return Execution(context, executor, self._options, self._pipeline, self._lease)
+        run = start_run(self._workspace, self._settings.index, utc_now(), started)
+        self.context = replace(self.context, run=run)
+        return Execution(self.context, executor, self._options, self._pipeline, self._lease)
 
     def run(self, execution: Execution, work: Callable[[], None]) -> RunReport:
         """Do the work, check the counts, record the version; leave a report however it ends."""
@@ -168,9 +173,8 @@ def _require_sums(report: RunReport) -> None:
     if problems:
         raise CountsMismatchError(
             "the counts of this run do not add up: " + "; ".join(problems),
-            hint="if the store was restored or emptied by hand, delete the folder "
-            f"indexes/{report.index}/applied in the workspace and run the same command again: "
-            "all records are written again, nothing is embedded again",
+            hint="see what differs with: embedmill audit; put it right with: embedmill audit "
+            "--repair (nothing is embedded for it)",
         )
     documents, chunks = report.documents, report.chunks
     for what, dead, total in (

@@ -28,6 +28,7 @@ def summary(report: RunReport) -> Iterator[str]:
     yield (
         f"records    {records.upserted:,} written, {records.deleted:,} deleted, "
         f"{records.rejected:,} refused"
+        + (f"; {records.partial:,} documents partly stored" if records.partial else "")
     )
     if report.stored_records >= 0:
         live = f", {report.live_documents:,} documents" if report.live_documents >= 0 else ""

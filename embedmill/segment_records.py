@@ -1,0 +1,98 @@
+"""A segment's rows as records of a store: ids, vectors, payloads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+import orjson
+import pyarrow as pa
+
+from embedmill.document import record_id
+from embedmill.payload import Payload
+from embedmill.segment import DEAD, SegmentVectors
+from embedmill.vector_store import VectorBatch
+
+
+class SegmentRecords:
+    """A segment's rows as records of a store."""
+
+    def __init__(self, docs: pa.Table, chunks: pa.Table, vectors: SegmentVectors) -> None:
+        self._vectors = vectors
+        self._doc_ids: list[str] = docs.column("doc_id").to_pylist()
+        self._uris: list[str] = docs.column("uri").to_pylist()
+        self._metadata: list[str] = docs.column("metadata").to_pylist()
+        self._counts: list[int] = docs.column("chunk_count").to_pylist()
+        self._before: list[int] = docs.column("previous_chunk_count").to_pylist()
+        self._doc_rows: list[int] = chunks.column("doc_row").to_pylist()
+        self._indexes: list[int] = chunks.column("chunk_index").to_pylist()
+        self._texts: list[str] = chunks.column("text").to_pylist()
+        self._starts: list[int] = chunks.column("start").to_pylist()
+        self._ends: list[int] = chunks.column("end").to_pylist()
+        self._headings: list[list[str]] = chunks.column("headings").to_pylist()
+        self._truncated: list[bool] = chunks.column("truncated").to_pylist()
+        # Documents that lack the vector of a chunk; readers can tell by the payload.
+        self._partial = {self._doc_rows[row] for row in vectors.failures}
+
+    def place(self, row: int) -> tuple[int, int]:
+        """(doc_row, chunk_index) of a chunk row."""
+        return self._doc_rows[row], self._indexes[row]
+
+    def with_vectors(self) -> list[int]:
+        """The chunk rows that have a vector."""
+        return [row for row, origin in enumerate(self._vectors.origin) if origin != DEAD]
+
+    def of_documents(self, doc_rows: Collection[int]) -> list[int]:
+        """The chunk rows of some documents that have a vector."""
+        return [row for row in self.with_vectors() if self._doc_rows[row] in doc_rows]
+
+    def batch(self, rows: Sequence[int]) -> VectorBatch:
+        """Records of the given chunk rows, in that order."""
+        parsed = [orjson.loads(text) for text in self._metadata]
+        return VectorBatch(
+            ids=[self._id(row) for row in rows],
+            vectors=self._vectors.vectors[list(rows)],
+            payloads=[self._payload(row, parsed[self._doc_rows[row]]) for row in rows],
+        )
+
+    def partial_documents(self, lost: Collection[int]) -> int:
+        """Documents that have records for some, but not for all of their chunks."""
+        losses = Counter(self._doc_rows[row] for row in lost)
+        return sum(0 < count < self._counts[doc] for doc, count in losses.items())
+
+    def _id(self, row: int) -> UUID:
+        return record_id(self._doc_ids[self._doc_rows[row]], self._indexes[row])
+
+    def _payload(self, row: int, metadata: dict[str, object]) -> Payload:
+        doc = self._doc_rows[row]
+        payload: Payload = {
+            "doc_id": self._doc_ids[doc],
+            "chunk_index": self._indexes[row],
+            "text": self._texts[row],
+            "start": self._starts[row],
+            "end": self._ends[row],
+            "headings": self._headings[row],
+            "uri": self._uris[doc],
+            "metadata": metadata,
+        }
+        if self._truncated[row]:
+            payload["truncated"] = True
+        if doc in self._partial:
+            payload["partial"] = True
+        return payload
+
+    def stale_ids(self, lost: set[int]) -> list[UUID]:
+        """Ids that an earlier version of these documents may have left in the store."""
+        stale = [
+            record_id(doc_id, index)
+            for doc_id, count, before in zip(self._doc_ids, self._counts, self._before, strict=True)
+            for index in range(count, before)
+        ]
+        # A chunk without a record must not be answered by its predecessor.
+        stale += [
+            self._id(row)
+            for row in sorted(lost)
+            if self._indexes[row] < self._before[self._doc_rows[row]]
+        ]
+        return stale

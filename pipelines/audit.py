@@ -1,0 +1,118 @@
+"""Audit: compare source (on request), ledger and live store; repair on request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from embedmill.assembly import Layers, build_source, collection_spec, store_of
+from embedmill.auditing import Auditor, Finding
+from embedmill.errors import RefusedError
+from embedmill.executor import InlineExecutor
+from embedmill.settings import Settings
+from embedmill.sharding import ShardPlan
+from embedmill.source_audit import Drift, drifts
+from pipelines.execution import RunOptions
+from pipelines.ingest import open_version
+
+# Findings that are kept with all details; the rest is counted.
+_EXAMPLES = 100
+
+
+@dataclass(slots=True)
+class AuditResult:
+    """What an audit found.
+
+    Attributes:
+        version: that was audited.
+        checked: records compared.
+        counts: findings by kind.
+        examples: the first of them.
+        repaired: the findings about records were put right.
+    """
+
+    version: str
+    checked: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[Finding | Drift] = field(default_factory=list)
+    repaired: bool = False
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was found."""
+        return not self.counts
+
+    def take(self, findings: Iterable[Finding | Drift]) -> None:
+        """Count findings."""
+        for finding in findings:
+            self.counts[finding.kind] += 1
+            if len(self.examples) < _EXAMPLES:
+                self.examples.append(finding)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        examples = [asdict(example) for example in self.examples]
+        return {
+            "version": self.version,
+            "checked": self.checked,
+            "counts": dict(self.counts),
+            "examples": [{k: _plain(v) for k, v in example.items()} for example in examples],
+            "repaired": self.repaired,
+        }
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def audit(
+    settings: Settings,
+    options: RunOptions,
+    *,
+    share: float = 1.0,
+    repair: bool = False,
+    with_source: bool = False,
+) -> AuditResult:
+    """Audit the version that an ingest would continue.
+
+    Args:
+        settings: of the index.
+        options: of this run.
+        share: of the records whose content is compared; ids are compared always.
+        repair: write again what is missing or differs, delete what is foreign.
+        with_source: compare the source with the ledger as well.
+
+    Raises:
+        RefusedError: an earlier run left work between the layers, or the store has another kind
+            of collection.
+        IndexLockedError: a run holds the index.
+    """
+    with open_version(settings, "audit", options) as version:
+        execution = version.execution(InlineExecutor())
+        left = execution.prepare(fill=False)
+        if left:
+            raise RefusedError(
+                f"{left} segments are not in the store yet; there is nothing to compare with",
+                hint="run embedmill ingest with the same settings to its end first",
+            )
+        result = AuditResult(version.context.version)
+        layers = Layers(version.context)
+        store = store_of(settings)
+        try:
+            spec = collection_spec(version.context.embedding)
+            store.create_collection(version.context.collection, spec)
+            auditor = Auditor(
+                layers.chunks, layers.vectors, layers.applied, store, version.context.collection
+            )
+            result.take(auditor.findings(share=share, repair=repair))
+            result.checked = auditor.checked
+        finally:
+            store.close()
+        if with_source:
+            plan = ShardPlan(settings.shard_count)
+            result.take(drifts(build_source(settings), plan, layers.chunks))
+        result.repaired = repair
+        version.leave_report(execution.report("succeeded"))
+        return result

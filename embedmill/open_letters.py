@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from embedmill.dead_letter import DeadLetter, read_letters
 from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
 from embedmill.run_report import read_reports
+from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey
 from embedmill.sharding import doc_key
-from embedmill.workspace import Workspace
+from embedmill.workspace import Workspace, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,10 @@ class OpenLetter:
 def open_letters(workspace: Workspace, index: str, version: IndexVersion) -> list[OpenLetter]:
     """Letters that are open, in the order of first failure.
 
-    A letter about a whole document is open while the last complete scan met the failure: each scan
-    tries again. A letter about a chunk is open while that chunk, where its document stands now, has
-    no record in the store: a changed, replayed or removed document closes it.
+    A letter about a whole document is open while the last complete scan met the failure, since each
+    scan tries again, and no replay of it has succeeded since. A letter about a chunk is open while
+    that chunk, where its document stands now, has no record in the store: a changed, replayed or
+    removed document closes it.
 
     Args:
         workspace: of the index.
@@ -44,13 +46,14 @@ def open_letters(workspace: Workspace, index: str, version: IndexVersion) -> lis
     histories: dict[str, list[DeadLetter]] = {}
     for letter in read_letters(workspace, index):
         histories.setdefault(letter.id, []).append(letter)
-    last_scan = _last_scan(workspace, index)
+    last_scan, replayed = _last_tries(workspace, index)
     standing = _Standing(workspace, index, version)
     found = []
     for history in histories.values():
         letter = history[-1]
         whole = letter.chunk_index < 0
-        if letter.run >= last_scan if whole else standing.lacks_record(letter):
+        failed_last = letter.run >= max(last_scan, replayed.get(letter.id, ""))
+        if failed_last if whole else standing.lacks_record(letter):
             found.append(OpenLetter(letter, len(history), history[0].time))
     return found
 
@@ -89,16 +92,30 @@ class _Standing:
         return {(docs[doc_rows[row]], indexes[row]) for row, _, _ in applied.rejected}
 
 
-def _last_scan(workspace: Workspace, index: str) -> str:
-    """The newest run that read its whole source; "" when there was none."""
-    complete = (
-        run
-        for run, report in read_reports(workspace, index)
-        if report is not None
-        and report.pipeline == "ingest"
-        and report.status in {"succeeded", "partial"}
-    )
-    return next(complete, "")
+def note_replay(workspace: Workspace, index: str, run: str, letters: Sequence[OpenLetter]) -> None:
+    """Record which letters a replay takes up; it counts once the run has a report of success."""
+    ids = [item.letter.id for item in letters]
+    workspace.create(_replay_path(index, run), sealed({"letters": ids}))
+
+
+def _last_tries(workspace: Workspace, index: str) -> tuple[str, dict[str, str]]:
+    """The newest run that read its whole source ("" for none), and the last replay by letter."""
+    last_scan = ""
+    replayed: dict[str, str] = {}
+    for run, report in read_reports(workspace, index):
+        if report is None or report.status not in {"succeeded", "partial"}:
+            continue
+        if report.pipeline == "ingest":
+            last_scan = max(last_scan, run)
+        elif report.pipeline == "replay":
+            path = _replay_path(index, run)
+            for letter in unsealed(require(workspace, path), path)["letters"]:
+                replayed[letter] = max(run, replayed.get(letter, ""))
+    return last_scan, replayed
+
+
+def _replay_path(index: str, run: str) -> str:
+    return f"indexes/{index}/runs/{run}/replayed.json"
 
 
 def grouped(letters: list[OpenLetter]) -> Iterator[tuple[tuple[str, str], list[OpenLetter]]]:

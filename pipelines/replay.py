@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from embedmill.assembly import build_source, require_local_store
+from embedmill.assembly import build_source, require_local_store, workspace_of
 from embedmill.executor import Executor
-from embedmill.open_letters import OpenLetter
+from embedmill.open_letters import OpenLetter, note_replay
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from pipelines.execution import RunOptions
@@ -49,6 +49,7 @@ def replay(
     splits = build_source(settings).splits() if unread else []
     with open_version(settings, "replay", options or RunOptions()) as version:
         execution = version.execution(executor)
+        note_replay(workspace_of(settings), settings.index, version.context.run, letters)
 
         def work() -> None:
             execution.prepare()

@@ -1,0 +1,147 @@
+"""The same runs under both executors, compared point by point."""
+
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from embedmill.assembly import workspace_of
+from embedmill.executor import InlineExecutor
+from embedmill.manifest import Manifest
+from embedmill.open_letters import open_letters
+from embedmill.testing.index_contents import assert_same_contents, contents_of
+from embedmill.testing.rehearsal import made_up_texts
+from pipelines.execution import RunOptions
+from pipelines.ingest import ingest
+from pipelines.replay import replay
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(params=["inline", "ray"])
+def executor(request):
+    if request.param == "ray":
+        yield request.getfixturevalue("open_executor")()
+        return
+    executor = InlineExecutor()
+    yield executor
+    executor.close()
+
+
+def counts_of(report):
+    assert report.problems() == []
+    return {name: count for name, count in asdict(report.documents).items() if count}
+
+
+def test_a_table_is_indexed_and_followed(executor, rehearsal, expected):
+    texts = made_up_texts(150)
+    rehearsal.write(texts)
+    settings = rehearsal.settings(shard_workers=1)
+    report = ingest(settings, executor)
+    executor.close()
+    assert report.status == "succeeded"
+    assert counts_of(report) == {"read": 150, "added": 150}
+    assert report.chunks.embedded + report.chunks.deduplicated == report.stored_records
+    assert_same_contents(contents_of(settings), expected(texts))
+
+    rehearsal.write(changed(texts))
+    report = ingest(settings, executor)
+    executor.close()
+    assert counts_of(report) == {
+        "read": 152,
+        "added": 7,
+        "changed": 3,
+        "unchanged": 142,
+        "removed": 5,
+    }
+    assert report.chunks.reused > 0
+    assert report.records.deleted > 0
+    assert_same_contents(contents_of(settings), expected(changed(texts)), places_moved=True)
+
+    report = ingest(settings, executor)
+    assert counts_of(report) == {"read": 152, "unchanged": 152}
+    assert not report.changed_anything
+
+
+def changed(texts):
+    """The same with documents added, changed, shrunk, grown and removed."""
+    names = list(texts)
+    texts = {name: texts[name] for name in names[5:]}
+    texts[names[10]] = "Something else entirely."
+    texts[names[11]] = texts[names[11]].split(".")[0]
+    texts[names[12]] += " with an end that is new"
+    return texts | {f"new-{number}": f"Newcomer {number}" for number in range(7)}
+
+
+def test_a_folder_is_indexed_and_its_dead_letter_replayed(executor, rehearsal):
+    folder = rehearsal.folder / "documents"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.md").write_text("# One\n\nFirst words.\n\n## Two\n\nMore words.\n")
+    (folder / "deep" / "b.txt").write_text("Plain words.")
+    (folder / "c.html").write_text("<title>See</title><p>Marked words.</p>")
+    (folder / "bad.txt").write_bytes(b"price \x97 \xa9")
+    settings = rehearsal.settings(
+        source={"kind": "files", "path": str(folder)}, shard_workers=1, embed_workers=1
+    )
+    report = ingest(settings, executor)
+    assert report.status == "partial"
+    assert counts_of(report) == {"read": 4, "added": 3, "dead": 1}
+
+    (folder / "bad.txt").write_text("price - (c)")
+    letters = letters_of(settings)
+    assert [item.letter.doc_id for item in letters] == ["bad.txt"]
+    report = replay(settings, executor, letters)
+    assert report.status == "succeeded"
+    assert counts_of(report) == {"read": 1, "added": 1}
+    assert letters_of(settings) == []
+
+    (folder / "c.html").unlink()
+    report = ingest(settings, executor, RunOptions(allow_deletes=True))
+    assert counts_of(report) == {"read": 3, "unchanged": 3, "removed": 1}
+    executor.close()
+    assert contents_of(settings).documents() == {"a.md", "deep/b.txt", "bad.txt"}
+
+
+def letters_of(settings):
+    workspace = workspace_of(settings)
+    version = Manifest(workspace, settings.index).read().newest
+    return open_letters(workspace, settings.index, version)
+
+
+@pytest.mark.parametrize(("embed_workers", "shard_workers"), [(1, 2), (3, 3)])
+def test_the_number_of_workers_changes_nothing(
+    open_executor, rehearsal, expected, embed_workers, shard_workers
+):
+    texts = made_up_texts(150, seed=embed_workers)
+    rehearsal.write(texts)
+    settings = rehearsal.settings(embed_workers=embed_workers, shard_workers=shard_workers)
+    executor = open_executor()
+    ingest(settings, executor)
+    executor.close()
+    assert_same_contents(contents_of(settings), expected(texts))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_run_needs_no_more_cores_than_it_has_embedders(rehearsal, expected, cores):
+    texts = made_up_texts(60)
+    rehearsal.write(texts)
+    settings = rehearsal.settings(embed_workers=cores)
+    # A Ray of its own: this process is connected to another one.
+    code = (
+        "import sys; from actors.actor_pool import RayExecutor;"
+        "from embedmill.settings_file import load_settings; from pipelines.ingest import ingest\n"
+        f"executor = RayExecutor(cpus={cores}, object_store_bytes=100 * 2**20)\n"
+        "ingest(load_settings(sys.argv[1], []), executor)\n"
+        "executor.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(rehearsal.config)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert_same_contents(contents_of(settings), expected(texts))

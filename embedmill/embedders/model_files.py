@@ -28,6 +28,8 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _QUERY_PROMPTS = ("query",)
 _POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 _READ_BYTES = 1 << 20
+# How the revision of files begins that have no commit.
+WEIGHTS = "weights-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def model_revision(location: ModelLocation) -> str:
         with path.open("rb") as stream:
             while block := stream.read(_READ_BYTES):
                 digest.update(block)
-    return f"weights-{digest.hexdigest()}"
+    return f"{WEIGHTS}{digest.hexdigest()}"
 
 
 def _deciding_files(directory: Path) -> Iterator[Path]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from embedmill.embedder import EmbeddedTexts, Role, Vectors, checked_rows
+from embedmill.embedders.halving import failures_by_halving
 from embedmill.embedders.length_batches import length_batches
-from embedmill.embedders.model_files import model_revision
+from embedmill.embedders.model_files import WEIGHTS, model_revision
 from embedmill.embedders.model_location import INSTALL_LOCAL, ModelLocation, locate_model
 from embedmill.embedders.text_encoder import TextEncoder
 from embedmill.errors import (
@@ -68,8 +69,13 @@ class SentenceTransformersEmbedder:
         lengths = {row: len(encoding) for row, encoding in encoded.items()}
         prompt_tokens = self._encoder.prompt_tokens(role)
         vectors = np.full((len(texts), self.recipe.dimension), np.nan, np.float32)
+
+        def compute(rows: list[int]) -> PermanentError | TransientError | None:
+            encodings = [encoded[row] for row in rows]
+            return self._model.failure_of(vectors, rows, encodings, prompt_tokens)
+
         for batch in length_batches(lengths, self._rows, self._tokens):
-            failures |= self._fill(vectors, batch, encoded, prompt_tokens)
+            failures |= failures_by_halving(batch, compute)
         vectors, wrong = checked_rows(vectors, self.recipe)
         seen = [row for row in encoded if row not in failures]
         return EmbeddedTexts(
@@ -80,37 +86,12 @@ class SentenceTransformersEmbedder:
             truncated=sum(bool(encoded[row].overflowing) for row in seen),
         )
 
-    def _fill(
-        self,
-        vectors: Vectors,
-        rows: list[int],
-        encoded: Mapping[int, Encoding],
-        prompt_tokens: int,
-    ) -> dict[int, PermanentError]:
-        """Compute the vectors of ``rows``, halving what fails until the cause is alone."""
-        failures: dict[int, PermanentError] = {}
-        waiting = [rows]
-        while waiting:
-            rows = waiting.pop()
-            failed = self._model.failure_of(
-                vectors, rows, [encoded[row] for row in rows], prompt_tokens
-            )
-            if failed is None:
-                continue
-            if len(rows) > 1:
-                waiting += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
-            elif isinstance(failed, PermanentError):
-                failures[rows[0]] = failed
-            else:
-                raise failed
-        return failures
-
 
 def _locate(settings: SentenceTransformersSettings, recipe: EmbeddingRecipe) -> ModelLocation:
     """The very files that the recipe pins."""
+    if not recipe.revision.startswith(WEIGHTS):
+        settings = settings.model_copy(update={"revision": recipe.revision})
     location = locate_model(settings)
-    if location.commit and location.commit != recipe.revision:
-        location = locate_model(settings.model_copy(update={"revision": recipe.revision}))
     found = model_revision(location)
     if found != recipe.revision:
         raise RecipeMismatchError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from tokenizers import Encoding
 
 from embedmill.embedder import Role
+from embedmill.embedders.halving import failures_by_halving
 from embedmill.embedders.model_tokenizer import load_tokenizer
 from embedmill.errors import PermanentError
 from embedmill.recipe import EmbeddingRecipe
@@ -36,22 +37,17 @@ class TextEncoder:
         failures = {row: PermanentError("the text is blank", code="blank") for row in blank}
         rows = [row for row in range(len(texts)) if row not in failures]
         encoded: dict[int, Encoding] = {}
-        waiting = [rows] if rows else []
-        while waiting:
-            rows = waiting.pop()
+
+        def tokenise(part: list[int]) -> PermanentError | None:
             try:
-                found = self._tokenizer.encode_batch_fast([prompt + texts[row] for row in rows])
+                found = self._tokenizer.encode_batch_fast([prompt + texts[row] for row in part])
             except (TypeError, ValueError, RuntimeError) as error:
                 # TypeError: half of a surrogate pair is no text for the tokenizer.
-                if len(rows) == 1:
-                    failures[rows[0]] = PermanentError(
-                        f"the tokenizer refuses the text: {error}", code="tokenizer"
-                    )
-                else:
-                    waiting += [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
-            else:
-                encoded.update(zip(rows, found, strict=True))
-        return encoded, failures
+                return PermanentError(f"the tokenizer refuses the text: {error}", code="tokenizer")
+            encoded.update(zip(part, found, strict=True))
+            return None
+
+        return encoded, failures | failures_by_halving(rows, tokenise)
 
     def prompt_tokens(self, role: Role) -> int:
         """Tokens before the text: those of the prompt and the special tokens before it."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from embedmill.errors import WorkerDiedError
+from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done, Executor, WorkerSpec
 from pipelines.faults import FaultPolicy
 
@@ -89,6 +89,16 @@ class Dispatcher:
                 call.then(replace(done, error=error))
             else:
                 call.then(done)
+
+    def discard(self, address: Address, error: TransientError) -> None:
+        """Replace a worker that lives but whose memory is not to be trusted any more.
+
+        The calls that it still holds end as died, none of them to blame.
+        """
+        self._blamed[address, self._lives[address]] = 0
+        self._lives[address] += 1
+        pool, worker = address
+        self._faults.worker_unusable(pool, worker, self._sizes[pool], error)
 
     def ask(self, address: Address, method: str, *arguments: object) -> object:
         """Make one call and wait for its end, delivering others meanwhile.

@@ -45,6 +45,7 @@ class _OpenSplit:
     reader: int
     next_block: int = 0
     reading: bool = False
+    # When a block that could not be read is asked for again; 0: nothing waits for its time.
     not_before: float = 0.0
     done: bool = False
     blocks: deque[_Block] = field(default_factory=deque)
@@ -110,7 +111,7 @@ class Scan:
     @property
     def retrying(self) -> bool:
         """A reader waits for the time of its next try."""
-        return any(split.not_before > self._faults.clock() for split in self._open)
+        return any(split.not_before > 0.0 for split in self._open)
 
     def pump(self) -> None:
         """Submit what there is room for."""
@@ -141,7 +142,7 @@ class Scan:
             if split.reading or split.done or len(split.blocks) >= _READ_AHEAD:
                 continue
             if self._faults.clock() >= split.not_before:
-                split.reading = True
+                split.reading, split.not_before = True, 0.0
                 self._dispatcher.call(
                     (READ, split.reader),
                     "read_block",
@@ -157,7 +158,7 @@ class Scan:
         if isinstance(done.error, WorkerDiedError):
             return
         if done.error is not None:
-            what = ("reading", split.split.paths[0])
+            what = ("reading", f"block {split.next_block} of {split.split.paths[0]}")
             split.not_before = self._faults.wait_before_retry(what, done)
             return
         read: BlockRead = done.value
@@ -180,6 +181,7 @@ class Scan:
                 return
             self._open.popleft()
             self._open_splits()
+            self._read_ahead()
 
     def _queue(self, block: _Block) -> None:
         for worker in self._active - self._again:
@@ -233,14 +235,22 @@ class Scan:
             if draft is not None and error.running:
                 self._accuse(worker, draft)
         elif worker not in self._again:
-            self._faults.worker_unusable(SHARD, worker, self._workers, error)
+            self._dispatcher.discard((SHARD, worker), error)
         self._again.add(worker)
         self._queues[worker].clear()
+        if self._again == self._active:
+            # Nobody is left to take a row: the rest would be read for nothing.
+            self._waiting.clear()
+            self._open.clear()
 
     def _accuse(self, worker: int, draft: _Draft) -> None:
         self._suspects.add((worker, draft.block.name))
         if draft.only is not None:
-            self._blame[worker, draft.block.name, draft.only[0]] += 1
+            blame = (worker, draft.block.name, draft.only[0])
+            if not self._blame[blame]:
+                # A document found out is a step forward: many of them are no crash loop.
+                self._faults.committed()
+            self._blame[blame] += 1
 
     def _finish_pass(self) -> None:
         """At the end of the source, have what is pending committed; then scan again if needed."""
@@ -278,3 +288,4 @@ class Scan:
             self._on_lost(worker)
         self._again = set()
         self._start_pass()
+        self.pump()

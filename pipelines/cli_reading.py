@@ -84,7 +84,7 @@ def _print_hit(rank: int, hit: Hit) -> None:
     out.print(line, highlight=False, soft_wrap=True)
     snippet = " ".join(payload["text"].split())
     cut = snippet if len(snippet) <= _SNIPPET else snippet[:_SNIPPET].rsplit(" ", 1)[0] + " ..."
-    out.print(f"   {cut}", markup=False, highlight=False)
+    print_lines([f"   {cut}"])
 
 
 def _plain(text: str) -> str:

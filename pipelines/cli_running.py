@@ -17,6 +17,7 @@ from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from pipelines.cli_options import DEAD_LETTERS, OK, err, print_lines
 from pipelines.cli_reading import print_json
+from pipelines.deferred_executor import DeferredExecutor
 from pipelines.execution import RunOptions
 from pipelines.progress import shown
 from pipelines.summary import summary
@@ -45,14 +46,17 @@ def running(
 
 
 def _ray_executor(settings: Settings, address: str | None) -> Executor:
-    from actors.actor_pool import Deadlines, RayExecutor
+    def start() -> Executor:
+        from actors.actor_pool import Deadlines, RayExecutor
 
-    run = settings.run
-    return RayExecutor(
-        address=address,
-        object_store_bytes=run.object_store_bytes,
-        deadlines=Deadlines(run.start_deadline_s, run.call_deadline_s),
-    )
+        run = settings.run
+        return RayExecutor(
+            address=address,
+            object_store_bytes=run.object_store_bytes,
+            deadlines=Deadlines(run.start_deadline_s, run.call_deadline_s),
+        )
+
+    return DeferredExecutor("ray", start)
 
 
 @contextmanager

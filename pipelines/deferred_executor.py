@@ -1,0 +1,54 @@
+"""An executor that starts when it is needed: a refused run does not wait for Ray first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from embedmill.executor import Done, Executor, WorkerSpec
+
+
+class DeferredExecutor:
+    """Stands for an executor that is made with the first thing asked of it.
+
+    Attributes:
+        name: of the executor to come.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Executor]) -> None:
+        self.name = name
+        self._make = make
+        self._made: Executor | None = None
+
+    @property
+    def _executor(self) -> Executor:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def cores(self) -> int:
+        """See :class:`embedmill.executor.Executor`."""
+        return self._executor.cores
+
+    def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
+        """See ``Executor.add_pool``."""
+        self._executor.add_pool(pool, specs)
+
+    def submit(
+        self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
+    ) -> int:
+        """See ``Executor.submit``."""
+        return self._executor.submit(pool, worker, method, *arguments, parts=parts)
+
+    def wait(self, timeout_s: float) -> list[Done]:
+        """See ``Executor.wait``."""
+        return self._executor.wait(timeout_s)
+
+    def replace(self, pool: str, worker: int) -> None:
+        """See ``Executor.replace``."""
+        self._executor.replace(pool, worker)
+
+    def close(self) -> None:
+        """See ``Executor.close``; what never started needs no end."""
+        if self._made is not None:
+            self._made.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
 from embedmill.counts import ChunkCounts, DocumentCounts, RecordCounts
@@ -14,6 +15,8 @@ from embedmill.workspace import Workspace
 
 Pipeline = Literal["ingest", "replay", "compact", "audit"]
 RunStatus = Literal["succeeded", "partial", "failed", "interrupted"]
+_FORM = "%Y%m%dT%H%M%SZ"
+_ID = re.compile(r"\d{8}T\d{6}Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,10 @@ class RunReport:
 
 
 def start_run(workspace: Workspace, index: str, now: str, started: dict[str, object]) -> str:
-    """Take a run id: the time, and a count when the second is taken; leaves ``started.json``.
+    """Take a run id: the time, or a second after the newest run's; leaves ``started.json``.
+
+    Later runs have greater ids, whatever the clocks of their machines say: which of two failures of
+    a row came last must not rest on a clock.
 
     Args:
         workspace: of the index.
@@ -111,16 +117,22 @@ def start_run(workspace: Workspace, index: str, now: str, started: dict[str, obj
         now: UTC, ISO 8601.
         started: what ``status`` shows of a run that has not ended (host, process, version).
     """
-    stamp = re.sub(r"[^0-9TZ]", "", now.replace("+00:00", "Z"))
-    attempt = 1
+    run = re.sub(r"[^0-9TZ]", "", now.replace("+00:00", "Z"))
+    newest = max(filter(_ID.fullmatch, _runs(workspace, index)), default="")
+    if newest >= run:
+        run = _a_second_after(newest)
     while True:
-        run = stamp if attempt == 1 else f"{stamp}-{attempt}"
         try:
             workspace.create(f"{_folder(index)}/{run}/started.json", sealed(started))
         except AlreadyExistsError:
-            attempt += 1
+            run = _a_second_after(run)
         else:
             return run
+
+
+def _a_second_after(run: str) -> str:
+    time = datetime.strptime(run, _FORM).replace(tzinfo=UTC)
+    return (time + timedelta(seconds=1)).strftime(_FORM)
 
 
 def write_report(workspace: Workspace, report: RunReport) -> str:
@@ -136,15 +148,18 @@ def write_report(workspace: Workspace, report: RunReport) -> str:
 
 def read_reports(workspace: Workspace, index: str) -> Iterator[tuple[str, RunReport | None]]:
     """Runs of an index, newest first: id and report, None for a run that has not ended well."""
-    runs = {
+    for run in sorted(_runs(workspace, index), reverse=True):
+        path = f"{_folder(index)}/{run}/report.json"
+        data = workspace.read(path)
+        yield run, None if data is None else RunReport.from_json(unsealed(data, path))
+
+
+def _runs(workspace: Workspace, index: str) -> set[str]:
+    return {
         match.group(1)
         for entry in workspace.list(_folder(index))
         if (match := re.search(r"/runs/([^/]+)/", f"/{entry.path}"))
     }
-    for run in sorted(runs, reverse=True):
-        path = f"{_folder(index)}/{run}/report.json"
-        data = workspace.read(path)
-        yield run, None if data is None else RunReport.from_json(unsealed(data, path))
 
 
 def _folder(index: str) -> str:

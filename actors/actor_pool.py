@@ -31,7 +31,7 @@ Address = tuple[str, int]
 
 
 class Host:
-    """The actor: builds its worker on the first call, then runs one method at a time."""
+    """The actor: builds its worker, then runs one method at a time."""
 
     def __init__(self, name: str, spec: WorkerSpec, log_level: int) -> None:
         self._name = name
@@ -50,10 +50,15 @@ class Host:
         """Process id and node."""
         return os.getpid(), ray.get_runtime_context().get_node_id()
 
-    def run(self, method: str, *arguments: object) -> object:
-        """Run a method of the worker."""
+    def build(self) -> None:
+        """Build the worker. Not in the constructor: Ray would hide what that raises."""
         if self._worker is None:
             self._worker = self._spec.factory(*self._spec.arguments)
+
+    def run(self, method: str, *arguments: object) -> object:
+        """Run a method of the worker."""
+        # Again, where building failed: the caller decides by the error how often.
+        self.build()
         return getattr(self._worker, method)(*arguments)
 
     def end(self) -> None:
@@ -69,7 +74,7 @@ class Deadlines:
 
     Attributes:
         start: until its process runs.
-        call: for one call; the first includes building the worker (loading a model).
+        call: for building the worker (loading a model), and for each call.
     """
 
     start: float = 180.0
@@ -78,12 +83,15 @@ class Deadlines:
 
 @dataclass(slots=True)
 class _Actor:
+    address: Address
     handle: Any
     process_ref: Any
+    built_ref: Any
     started: float
     process: tuple[int, str] | None = None
+    built: bool = False
     calls: deque[int] = field(default_factory=deque)
-    # When the oldest of its calls began to run.
+    # When what it does now began.
     since: float = 0.0
 
 
@@ -117,7 +125,7 @@ class RayExecutor:
         self._deadlines = deadlines or Deadlines()
         self._specs: dict[str, list[WorkerSpec]] = {}
         self._actors: dict[Address, _Actor] = {}
-        self._refs: dict[Any, tuple[int, Address]] = {}
+        self._refs: dict[Any, tuple[int, _Actor]] = {}
         self._parts: dict[int, tuple[Any, ...]] = {}
         self._tickets = 0
         self._own: RaySession | None = None
@@ -160,7 +168,7 @@ class RayExecutor:
         bound = actor.handle.run.options(num_returns=parts + 1)
         returned = bound.remote(method, *arguments)
         refs = returned if parts else [returned]
-        self._refs[refs[0]] = (self._tickets, address)
+        self._refs[refs[0]] = (self._tickets, actor)
         self._parts[self._tickets] = tuple(refs[1:])
         if not actor.calls:
             actor.since = time.monotonic()
@@ -179,7 +187,8 @@ class RayExecutor:
         name = f"{address[0]} worker {address[1]}"
         spawn = ray.remote(Host).options(**options).remote
         handle: Any = spawn(name, spec, logging.getLogger("actors").getEffectiveLevel())
-        actor = _Actor(handle, handle.process.remote(), time.monotonic())
+        process, built = handle.process.remote(), handle.build.remote()
+        actor = _Actor(address, handle, process, built, time.monotonic())
         self._actors[address] = actor
         return actor
 
@@ -195,32 +204,35 @@ class RayExecutor:
         ended = [(self._refs.pop(ref), ref) for ref in ready]
         return [self._done(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
 
-    def _done(self, ticket: int, address: Address, ref: ray.ObjectRef[Any]) -> Done:
-        actor = self._actors.get(address)
-        if actor is not None and ticket in actor.calls:
-            actor.calls.remove(ticket)
-            actor.since = time.monotonic()
+    def _done(self, ticket: int, actor: _Actor, ref: ray.ObjectRef[Any]) -> Done:
+        actor.calls.remove(ticket)
+        actor.since = time.monotonic()
         parts = self._parts.pop(ticket)
         try:
             value = ray.get(ref, timeout=60)
         except ray_errors.RayTaskError as error:
             return Done(ticket, error=_cause(error))
         except ray_errors.RayError as error:
-            return Done(ticket, error=WorkerDiedError(_died(address, error)))
+            running = _is_by_its_call(actor, error)
+            return Done(ticket, error=WorkerDiedError(_died(actor, error), running=running))
+        actor.built = True
         return Done(ticket, value, parts)
 
     def _watch(self) -> None:
         """End actors that missed a deadline; their calls then end as died."""
         now = time.monotonic()
-        for (pool, worker), actor in self._actors.items():
+        for actor in self._actors.values():
             if actor.process is None:
-                self._note_process(pool, worker, actor, now)
-            elif actor.calls and now - actor.since > self._deadlines.call:
-                log.warning("%s worker %d is silent for %.0f s", pool, worker, now - actor.since)
+                self._note_process(actor, now)
+                continue
+            if not actor.built and _is_built(actor):
+                actor.built, actor.since = True, now
+            if actor.calls and now - actor.since > self._deadlines.call:
+                log.warning("%s worker %d is silent for %.0f s", *actor.address, now - actor.since)
                 actor.since = now
                 ray.kill(actor.handle)
 
-    def _note_process(self, pool: str, worker: int, actor: _Actor, now: float) -> None:
+    def _note_process(self, actor: _Actor, now: float) -> None:
         ready, _ = ray.wait([actor.process_ref], timeout=0)
         if ready:
             # A worker that died at once is reported through its call.
@@ -229,6 +241,7 @@ class RayExecutor:
                 actor.since = now
         elif now - actor.started > self._deadlines.start:
             free = _resources(free=True)
+            pool, worker = actor.address
             raise StopRunError(
                 f"{pool} worker {worker} did not start within {self._deadlines.start:g} s; the "
                 f"cluster has {free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU free",
@@ -276,6 +289,28 @@ def _kill(actors: Sequence[_Actor]) -> None:
         time.sleep(0.02)
 
 
+def _is_built(actor: _Actor) -> bool:
+    ready, _ = ray.wait([actor.built_ref], timeout=0)
+    if ready:
+        # What building raised is raised again by the call.
+        with contextlib.suppress(ray_errors.RayError):
+            ray.get(actor.built_ref, timeout=10)
+            return True
+    return False
+
+
+def _is_by_its_call(actor: _Actor, error: ray_errors.RayError) -> bool:
+    """Whether the call that ran may have ended the actor; else no row may be blamed for it."""
+    if not isinstance(error, ray_errors.ActorDiedError | ray_errors.OutOfMemoryError):
+        # The actor is out of reach, or its answer is.
+        return False
+    if getattr(error, "preempted", False) or not (actor.built or _is_built(actor)):
+        return False
+    nodes: Any = ray.nodes
+    alive = {node["NodeID"] for node in nodes() if node["Alive"]}
+    return actor.process is None or actor.process[1] in alive
+
+
 def _resources(*, free: bool = False) -> dict[str, float]:
     read: Any = ray.available_resources if free else ray.cluster_resources
     return dict(read())
@@ -292,6 +327,7 @@ def _cause(error: ray_errors.RayTaskError) -> Exception:
     return failed
 
 
-def _died(address: Address, error: Exception) -> str:
+def _died(actor: _Actor, error: Exception) -> str:
+    pool, worker = actor.address
     lines = str(error).strip().splitlines() or [""]
-    return f"{address[0]} worker {address[1]}: {type(error).__name__}: {lines[0]}"
+    return f"{pool} worker {worker}: {type(error).__name__}: {lines[0]}"

@@ -19,6 +19,8 @@ from pipelines.faults import FaultPolicy
 EMBED, WRITE = "embed", "write"
 # A segment that was running at this many deaths is probed document by document.
 _PROBE_AFTER = 2
+# A document whose probe was running at this many deaths is to blame: one may be an accident.
+_PROBE_DEATHS = 2
 # Deaths of writers over one segment that end the run: no document is to blame for a writer.
 _MAX_WRITER_DEATHS = 3
 
@@ -49,6 +51,7 @@ class _Probe:
 
     key: SegmentKey
     waiting: deque[int]
+    deaths: Counter[int] = field(default_factory=Counter)
     poisoned: set[int] = field(default_factory=set)
 
 
@@ -71,6 +74,8 @@ class EmbedStage:
         self._running: dict[int, deque[SegmentKey]] = defaultdict(deque)
         self._deaths: Counter[SegmentKey] = Counter()
         self._probes: dict[SegmentKey, _Probe] = {}
+        # Document rows that ended workers; they stay found out when a segment is probed again.
+        self._poisoned: dict[SegmentKey, set[int]] = defaultdict(set)
         self._loans: dict[SegmentKey, Sequence[Loan]] = {}
         # Segments without vectors yet, and who waits for them to lend theirs.
         self._unembedded: set[SegmentKey] = set()
@@ -170,7 +175,7 @@ class EmbedStage:
         if self._deaths[key] < _PROBE_AFTER:
             self._queue(key)
             return
-        self._probes[key] = _Probe(key, deque())
+        self._probes[key] = _Probe(key, deque(), poisoned=self._poisoned[key])
         self._dispatcher.call(
             (EMBED, worker),
             "document_rows",
@@ -183,8 +188,11 @@ class EmbedStage:
             self._retry_after_death(worker, key)
             return
         if done.error is not None:
-            raise done.error
-        self._probes[key].waiting.extend(done.value)
+            del self._probes[key]
+            self._later.add(self._faults.wait_before_retry(("probing", key), done), key)
+            return
+        probe = self._probes[key]
+        probe.waiting.extend(row for row in done.value if row not in probe.poisoned)
         self._probe_next(worker, key)
 
     def _probe_next(self, worker: int, key: SegmentKey) -> None:
@@ -204,11 +212,13 @@ class EmbedStage:
 
     def _on_probed(self, worker: int, key: SegmentKey, row: int, done: Done) -> None:
         if isinstance(done.error, WorkerDiedError):
-            if done.error.running:
-                self._probes[key].poisoned.add(row)
+            probe = self._probes[key]
+            probe.deaths[row] += int(done.error.running)
+            if probe.deaths[row] >= _PROBE_DEATHS:
+                probe.poisoned.add(row)
                 self._faults.committed()
             else:
-                self._probes[key].waiting.appendleft(row)
+                probe.waiting.appendleft(row)
         # Any other failure of a probe shows again, and is handled, when the segment is embedded.
         self._probe_next(worker, key)
 

@@ -129,10 +129,10 @@ def test_a_run_needs_no_more_cores_than_it_has_embedders(rehearsal, expected, co
     settings = rehearsal.settings(embed_workers=cores)
     # A Ray of its own: this process is connected to another one.
     code = (
-        "import sys; from actors.actor_pool import RayExecutor;"
+        "import sys; from pathlib import Path; from actors.actor_pool import RayExecutor;"
         "from embedmill.settings_file import load_settings; from pipelines.ingest import ingest\n"
         f"executor = RayExecutor(cpus={cores}, object_store_bytes=100 * 2**20)\n"
-        "ingest(load_settings(sys.argv[1], []), executor)\n"
+        "ingest(load_settings(Path(sys.argv[1]), []), executor)\n"
         "executor.close()"
     )
     done = subprocess.run(

@@ -1,0 +1,202 @@
+"""Real workers that are killed, crash, hang or cannot start."""
+
+import logging
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+import pipelines.pools
+from embedmill.assembly import workspace_of
+from embedmill.dead_letter import read_letters
+from embedmill.errors import RefusedError, SettingsError, StopRunError
+from embedmill.testing.index_contents import assert_same_contents, contents_of
+from embedmill.testing.rehearsal import made_up_texts
+from embedmill.testing.worker_faults import Faults, Faulty, embedded_batches
+from pipelines.execution import RunOptions
+from pipelines.ingest import ingest
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def inject(monkeypatch):
+    """Has workers of the run built with faults."""
+
+    def inject(faults):
+        for name in ("EmbedWorker", "ShardWorker"):
+            real = getattr(pipelines.pools, name)
+            monkeypatch.setattr(pipelines.pools, name, Faulty(real, faults))
+
+    return inject
+
+
+class Killer:
+    """Kills workers, one after the other, as the run goes on: ``on_progress`` of a run."""
+
+    def __init__(self, executor, *orders):
+        """Each order: pool, worker, and when it is time."""
+        self.executor = executor
+        self.orders = list(orders)
+        self.killed = []
+
+    def __call__(self, progress):
+        if not self.orders:
+            return
+        pool, worker, is_time = self.orders[0]
+        process = self.executor.process_of(pool, worker)
+        if process is not None and is_time(progress):
+            os.kill(process, signal.SIGKILL)
+            self.killed.append(pool)
+            del self.orders[0]
+
+
+KILLS = {
+    "embed": ("embed", 0, lambda progress: progress.chunks > 0),
+    "shard": ("shard", 1, lambda progress: progress.documents.read > 0),
+    "write": ("write", 0, lambda progress: progress.applied > 0),
+    "read": ("read", 0, lambda progress: progress.documents.read > 0),
+}
+
+
+@pytest.mark.parametrize("pool", KILLS)
+def test_a_run_whose_worker_is_killed_ends_as_if_it_had_not_been(
+    open_executor, rehearsal, expected, inject, caplog, pool
+):
+    # Three blocks of the source, so that it is still being read when the first is drafted.
+    texts = made_up_texts(2_100, longest=6)
+    rehearsal.write(texts)
+    log = rehearsal.folder / "embedded"
+    inject(Faults(pause_s=0.05, embed_log=str(log)))
+    executor = open_executor()
+    killer = Killer(executor, KILLS[pool])
+    settings = rehearsal.settings(segment_chunks=128)
+    with caplog.at_level(logging.WARNING):
+        report = ingest(settings, executor, RunOptions(on_progress=killer))
+    executor.close()
+    assert killer.killed == [pool]
+    assert f"{pool} worker" in caplog.text
+    assert report.status == "succeeded"
+    assert (report.documents.read, report.documents.added) == (2_100, 2_100)
+    again = [digest for digest, calls in calls_by_batch(log).items() if calls > 1]
+    assert len(again) <= (1 if pool == "embed" else 0)
+    assert_same_contents(contents_of(settings), expected(texts))
+
+
+def calls_by_batch(log):
+    return Counter(digest for digest, _ in embedded_batches(log))
+
+
+def test_documents_that_end_their_embedder_end_alone_in_the_dead_letters(
+    open_executor, rehearsal, expected, inject
+):
+    texts = made_up_texts(150)
+    poison = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
+    rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
+    inject(Faults(embedding={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
+    executor = open_executor(call=6.0)
+    # One chunk for a document: a longer one dies only where the word stands.
+    settings = rehearsal.settings()
+    report = ingest(settings, executor)
+    executor.close()
+    assert report.status == "partial"
+    letters = letters_of(settings)
+    assert {letter.doc_id for letter in letters} == set(poison)
+    assert {letter.stage for letter in letters} == {"embed"}
+    neighbours = {name: text for name, text in texts.items() if name not in poison}
+    assert contents_of(settings).documents() >= neighbours.keys()
+
+
+def test_documents_that_end_their_drafter_end_alone_in_the_dead_letters(
+    open_executor, rehearsal, expected, inject
+):
+    texts = made_up_texts(150)
+    poison = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
+    rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
+    inject(Faults(parsing={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
+    executor = open_executor(call=6.0)
+    settings = rehearsal.settings()
+    report = ingest(settings, executor)
+    executor.close()
+    assert report.status == "partial"
+    assert (report.documents.read, report.documents.added, report.documents.dead) == (150, 147, 3)
+    letters = letters_of(settings)
+    assert {letter.doc_id: letter.code for letter in letters} == {
+        "doc-00010": "injected",
+        "doc-00071": "killed-worker",
+        "doc-00120": "killed-worker",
+    }
+    neighbours = {name: text for name, text in texts.items() if name not in poison}
+    assert contents_of(settings).documents() == neighbours.keys()
+
+
+def letters_of(settings):
+    return list(read_letters(workspace_of(settings), settings.index))
+
+
+def test_a_pool_that_the_cluster_can_never_hold_is_refused_before_work_starts(
+    open_executor, rehearsal
+):
+    rehearsal.write(made_up_texts(3))
+    executor = open_executor()
+    with pytest.raises(RefusedError, match="64 CPU, the cluster has 4") as refused:
+        ingest(rehearsal.settings(embed_workers=64), executor)
+    assert "run.embed_workers" in refused.value.hint
+    assert not list(rehearsal.folder.rglob("*.docs.parquet"))
+
+
+class RefusesToStart:
+    """A worker whose settings cannot be used where it runs."""
+
+    def __init__(self, *_):
+        raise SettingsError("this worker cannot be built", hint="do something else")
+
+
+class DiesAtStart:
+    """A worker whose process ends while it is built, as when memory is short."""
+
+    def __init__(self, *_):
+        os._exit(9)
+
+
+@pytest.fixture
+def by_value():
+    """Sends what this module defines to workers: they cannot import it."""
+    import sys
+
+    from ray import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_what_a_constructor_raises_ends_the_run(open_executor, rehearsal, monkeypatch, by_value):
+    rehearsal.write(made_up_texts(3))
+    monkeypatch.setattr(pipelines.pools, "EmbedWorker", RefusesToStart)
+    with pytest.raises(SettingsError, match="cannot be built") as refused:
+        ingest(rehearsal.settings(), open_executor())
+    assert refused.value.hint == "do something else"
+
+
+def test_a_worker_that_never_gets_built_blames_no_document(
+    open_executor, rehearsal, monkeypatch, by_value
+):
+    rehearsal.write(made_up_texts(3))
+    monkeypatch.setattr(pipelines.pools, "EmbedWorker", DiesAtStart)
+    settings = rehearsal.settings(embed_workers=1, shard_workers=1)
+    with pytest.raises(StopRunError, match="workers died and nothing was committed"):
+        ingest(settings, open_executor())
+    assert letters_of(settings) == []
+
+
+def test_a_worker_that_misses_its_start_ends_the_run(open_executor, rehearsal):
+    rehearsal.write(made_up_texts(3))
+    holder = open_executor()
+    holder.add_pool("holds", [pipelines.pools.WorkerSpec(dict, (), cpus=4.0)])
+    holder.submit("holds", 0, "keys")
+    assert holder.wait(60.0)[0].value is not None
+    with pytest.raises(StopRunError, match="did not start within 2 s; the cluster has 0 CPU"):
+        ingest(rehearsal.settings(), open_executor(start=2.0))

@@ -1,0 +1,1 @@
+"""Measurements of the whole product, one module per verb of ``scripts/bench``."""

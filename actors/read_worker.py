@@ -58,11 +58,12 @@ class ReadWorker:
             SourceError: the split cannot be read; the scan is then incomplete.
         """
         blocks = self._blocks(split, number)
+        # Reading that failed half-way is not gone on with: it would look like the end.
+        self._open = None
         block = next(blocks, None)
-        self._open = (split.number, number + 1, blocks)
         if block is None:
-            self._open = None
             return [BlockRead((0,) * self._workers, done=True), *([None] * self._workers)]
+        self._open = (split.number, number + 1, blocks)
         parts = self._parted(block if only is None else _taken(block, only))
         rows = tuple(0 if part is None else part.num_rows for part in parts)
         return [BlockRead(rows, done=False), *parts]

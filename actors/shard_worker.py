@@ -93,11 +93,13 @@ class ShardWorker:
         rows: dict[int, list[int]] = {}
         for row, shard in enumerate(block.column("shard").to_pylist()[start:end], start=start):
             rows.setdefault(shard, []).append(row)
-        documents = documents_of(block.select(RAW_SCHEMA.names))
+        documents = documents_of(block.slice(start, end - start).select(RAW_SCHEMA.names))
         total = DraftOutcome()
         for shard, mine in rows.items():
             bad = {at: poisoned[row] for at, row in enumerate(mine) if row in poisoned}
-            self._add(total, self._drafter(shard).draft([documents[row] for row in mine], bad))
+            self._add(
+                total, self._drafter(shard).draft([documents[row - start] for row in mine], bad)
+            )
         return Drafted(total.counts, tuple(total.committed))
 
     def finish(self) -> Drafted:

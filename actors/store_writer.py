@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from embedmill.applying import SegmentApplier
 from embedmill.assembly import Layers, collection_spec, store_of
 from embedmill.counts import RecordCounts
@@ -24,6 +26,7 @@ class StoreWriter:
             self._store,
             context.collection,
             now=utc_now,
+            bury=partial(bury_chunks, self._layers.workspace, context, self._layers.chunks),
         )
 
     def prepare(self) -> int:
@@ -42,17 +45,7 @@ class StoreWriter:
 
     def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
         """Apply a segment; see ``SegmentApplier.apply``."""
-        outcome = self._applier.apply(key, previous)
-        if outcome.rejections:
-            bury_chunks(
-                self._layers.workspace,
-                self._context,
-                self._layers.chunks,
-                key,
-                "apply",
-                outcome.rejections.values(),
-            )
-        return outcome.counts
+        return self._applier.apply(key, previous)
 
     def count(self) -> int:
         """Records in the version's collection."""

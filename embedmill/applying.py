@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from embedmill.counts import RecordCounts
+from embedmill.dead_letter import Stage
 from embedmill.segment import (
     Applied,
     AppliedLayer,
@@ -18,19 +18,8 @@ from embedmill.segment import (
 from embedmill.segment_records import SegmentRecords
 from embedmill.vector_store import VectorStore
 
-
-@dataclass(frozen=True, slots=True)
-class ApplyOutcome:
-    """What one call did.
-
-    Attributes:
-        counts: records.
-        rejections: by chunk row: (doc_row, chunk_index, code, message); only of the store and the
-            check before it, chunks without a vector are not repeated.
-    """
-
-    counts: RecordCounts
-    rejections: dict[int, tuple[int, int, str, str]]
+# Document row, chunk index, code, message.
+LostChunk = tuple[int, int, str, str]
 
 
 class SegmentApplier:
@@ -45,15 +34,29 @@ class SegmentApplier:
         collection: str,
         *,
         now: Callable[[], str],
+        bury: Callable[[SegmentKey, Stage, Sequence[LostChunk]], None],
     ) -> None:
+        """Hold what is needed.
+
+        Args:
+            chunk_layer: holds the segments' chunks.
+            vector_layer: holds their vectors.
+            applied_layer: takes what the store has confirmed.
+            store: takes the records.
+            collection: of the version.
+            now: UTC, ISO 8601.
+            bury: writes dead letters; called before a segment counts as applied, so that no chunk
+                is ever without a record and without a letter.
+        """
         self._chunks = chunk_layer
         self._vectors = vector_layer
         self._applied = applied_layer
         self._store = store
         self._collection = collection
         self._now = now
+        self._bury = bury
 
-    def apply(self, key: SegmentKey, previous: int | None) -> ApplyOutcome:
+    def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
         """Make the collection hold what the segment says, then record it.
 
         New records are confirmed before stale ones are deleted, so that a document is never
@@ -89,11 +92,23 @@ class SegmentApplier:
             records=before + chunks.num_rows - len(lost),
             time=self._now(),
         )
+        # The embedder's letters may be missing: a run may have ended right after embedding.
+        self._write_letters(key, "embed", segment, vectors.failures)
+        self._write_letters(key, "apply", segment, rejections)
         self._applied.commit(key, applied)
         partial = segment.partial_documents(lost)
-        counts = RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
-        places = {row: segment.place(row) for row in rejections}
-        return ApplyOutcome(counts, {row: (*places[row], *rejections[row]) for row in rejections})
+        return RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
+
+    def _write_letters(
+        self,
+        key: SegmentKey,
+        stage: Stage,
+        segment: SegmentRecords,
+        failures: Mapping[int, tuple[str, str]],
+    ) -> None:
+        if failures:
+            lost = [(*segment.place(row), *why) for row, why in sorted(failures.items())]
+            self._bury(key, stage, lost)
 
     def _records_without(self, shard: int, docs: pa.Table, previous: int | None) -> int:
         """Records of the shard before this segment, those of its documents not counted."""

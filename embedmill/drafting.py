@@ -169,6 +169,7 @@ class ShardDrafter:
             entry = self.ledger.get(key)
             if entry is None:
                 continue
+            self._make_room(entry.chunk_count, outcome)
             self._pending.add(stored_document(self._layer, self._shard, doc_id, entry))
             self.ledger.put(key, replace(entry, segment=self._next, was_known=True))
             self._commit_when_full(outcome)
@@ -199,9 +200,6 @@ class ShardDrafter:
     def _parse(self, document: RawDocument, outcome: DraftOutcome) -> ParsedDocument | None:
         try:
             parsed = self._parser.parse(document.content or b"", document.media_type)
-        except EmbedmillError as error:
-            self._bury_error("parse", document, error, outcome)
-            return None
         except Exception as error:  # noqa: BLE001 - the row boundary: whatever a parser raises ends one document
             self._bury_error("parse", document, error, outcome)
             return None
@@ -219,7 +217,7 @@ class ShardDrafter:
             return []
         try:
             return list(self._chunker.chunk([parsed for _, _, parsed in fresh]))
-        except PermanentError:
+        except Exception:  # noqa: BLE001 - one by one shows which document it was, and ends that one alone
             return [self._chunk_one(document, parsed, outcome) for document, _, parsed in fresh]
 
     def _chunk_one(
@@ -227,7 +225,7 @@ class ShardDrafter:
     ) -> list[Chunk] | None:
         try:
             return self._chunker.chunk([parsed])[0]
-        except PermanentError as error:
+        except Exception as error:  # noqa: BLE001 - the row boundary: whatever a chunker raises ends one document
             self._bury_error("chunk", document, error, outcome)
             return None
 
@@ -246,8 +244,7 @@ class ShardDrafter:
             )
             self._bury_error("chunk", document, error, outcome)
             return
-        if self._pending.chunk_count + len(chunks) > MAX_SEGMENT_CHUNKS:
-            self._commit(outcome)
+        self._make_room(len(chunks), outcome)
         key = doc_key(document.doc_id)
         entry = self.ledger.get(key)
         hashes = [text_hash(chunk.text) for chunk in chunks]
@@ -294,6 +291,11 @@ class ShardDrafter:
             names = docs.column("doc_id").to_pylist()
             self._earlier[number] = dict(zip(names, firsts, strict=True)), hashes
         return self._earlier[number]
+
+    def _make_room(self, chunks: int, outcome: DraftOutcome) -> None:
+        """Commit what is pending when so many more chunks would make the segment too large."""
+        if self._pending.chunk_count + chunks > MAX_SEGMENT_CHUNKS:
+            self._commit(outcome)
 
     def _commit_when_full(self, outcome: DraftOutcome) -> None:
         run = self._context.settings.run

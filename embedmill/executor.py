@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from embedmill.errors import EmbedmillError
+from embedmill.errors import EmbedmillError, WorkerDiedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,7 @@ class InlineExecutor:
     _specs: dict[str, list[WorkerSpec]] = field(default_factory=dict)
     _workers: dict[tuple[str, int], object] = field(default_factory=dict)
     _calls: dict[str, deque[_Call]] = field(default_factory=dict)
+    _dropped: list[Done] = field(default_factory=list)
     _tickets: int = 0
 
     @property
@@ -146,6 +147,9 @@ class InlineExecutor:
 
     def wait(self, timeout_s: float) -> list[Done]:  # noqa: ARG002 - nothing to wait for here
         """See :meth:`Executor.wait`."""
+        if self._dropped:
+            dropped, self._dropped = self._dropped, []
+            return dropped
         for pool in reversed(self._calls):
             if self._calls[pool]:
                 return [self._run(self._calls[pool].popleft())]
@@ -169,7 +173,11 @@ class InlineExecutor:
 
     def replace(self, pool: str, worker: int) -> None:
         """See :meth:`Executor.replace`."""
-        self._workers.pop((pool, worker), None)
+        self._end([key for key in self._workers if key == (pool, worker)])
+        for call in [call for call in self._calls[pool] if call.worker == worker]:
+            self._calls[pool].remove(call)
+            error = WorkerDiedError(f"{pool} worker {worker} was replaced", running=False)
+            self._dropped.append(Done(call.ticket, error=error))
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""

@@ -55,7 +55,7 @@ class PendingSegment:
         """Append a document; documents never span segments."""
         self.documents.append(document)
         self.chunk_count += len(document.chunks)
-        self.text_bytes += sum(len(chunk.text) for chunk in document.chunks)
+        self.text_bytes += sum(len(chunk.text.encode()) for chunk in document.chunks)
 
     def text_hashes(self) -> bytes:
         """16 bytes for each chunk, in the order of the rows."""

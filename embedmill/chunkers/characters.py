@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import regex
 
@@ -35,7 +35,7 @@ def require_unicode(text: str) -> None:
 def whole_characters(
     text: str, spans: Iterable[Span], may_cut: Callable[[str], bool]
 ) -> list[Span]:
-    """Move borders that stand inside a character back to its start.
+    """Move borders that stand inside a character to its start.
 
     Args:
         text: that the spans lie in; it begins with a whole character.
@@ -57,6 +57,35 @@ def whole_characters(
     return kept
 
 
+def spans_by_characters(text: str, fits: Callable[[str], bool]) -> list[Span]:
+    """Cut at any character, and inside one only where it alone does not fit.
+
+    The last resort: it knows neither words nor sentences, and asks once for each character.
+    """
+    spans: list[Span] = []
+    start = end = 0
+    for part_end in _part_ends(text, fits):
+        if end > start and not fits(text[start:part_end].strip()):
+            spans.append((start, end))
+            start = end
+        end = part_end
+    spans.append((start, end))
+    return [_stripped(text, span) for span in spans if text[slice(*span)].strip()]
+
+
+def _part_ends(text: str, fits: Callable[[str], bool]) -> Iterator[int]:
+    for character in _CHARACTER.finditer(text):
+        if not fits(character.group()):
+            yield from range(character.start() + 1, character.end())
+        yield character.end()
+
+
+def _stripped(text: str, span: Span) -> Span:
+    start, end = span
+    part = text[start:end]
+    return end - len(part.lstrip()), start + len(part.rstrip())
+
+
 def _border(text: str, origin: int, border: int, may_cut: Callable[[str], bool]) -> int:
     """``border``, or the start of the character around it; ``origin`` is an earlier border."""
     if border <= origin or border >= len(text):
@@ -65,7 +94,11 @@ def _border(text: str, origin: int, border: int, may_cut: Callable[[str], bool])
     if before < _FIRST_MARK and after < _FIRST_NOT_ASCII:
         return border - 1 if before == "\r" and after == "\n" else border
     for character in _CHARACTER.finditer(text, origin):
-        if character.end() >= border:
-            inside = character.end() > border
-            return character.start() if inside and not may_cut(character.group()) else border
+        if character.end() == border:
+            return border
+        if character.end() > border:
+            # What is left of it may be blank and trimmed; no later span would take it up.
+            if text[border : character.end()].isspace():
+                return character.end()
+            return border if may_cut(character.group()) else character.start()
     return border

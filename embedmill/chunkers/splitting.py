@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from embedmill.chunker import Chunk
-from embedmill.chunkers.characters import Span, require_unicode, whole_characters
+from embedmill.chunkers.characters import (
+    Span,
+    require_unicode,
+    spans_by_characters,
+    whole_characters,
+)
 from embedmill.chunkers.headings import Section, path_at, sections_of
 from embedmill.chunkers.library import Splitter, Structure, new_splitter
 from embedmill.chunkers.pieces import PieceCutter
@@ -105,16 +110,14 @@ class SplittingChunker:
         self._measure(pieces, {index: [_trimmed(pieces[index])] for index in short}, done)
         capacity, step = self.recipe.max_tokens, 1
         while left := [index for index in range(len(pieces)) if index not in done]:
+            if capacity < 1:
+                self._cut_anywhere(pieces, left, done)
+                break
             proposed = self._proposed(pieces, left, capacity)
             excess = self._measure(pieces, proposed, done)
-            if excess and capacity == 1:
-                raise PermanentError(
-                    f"one character exceeds {self.recipe.max_tokens} tokens by {excess}",
-                    code="over-limit",
-                )
             # A cut can cost a token or two, and prompt and text may join; then the piece is split
             # again for less, in steps that grow, so that this ends soon.
-            capacity, step = max(1, capacity - step * excess), step * 2
+            capacity, step = capacity - step * excess, step * 2
         return [done[index] for index in range(len(pieces))]
 
     def _measure(
@@ -138,6 +141,20 @@ class SplittingChunker:
                 done[index] = counted
             worst = max(worst, excess)
         return worst
+
+    def _cut_anywhere(
+        self, pieces: list[_Piece], indices: list[int], done: dict[int, list[tuple[Span, int]]]
+    ) -> None:
+        spans = {
+            index: spans_by_characters(pieces[index].text, lambda text: not self._exceeds(text))
+            for index in indices
+        }
+        excess = self._measure(pieces, spans, done)
+        if excess:
+            raise PermanentError(
+                f"one character exceeds {self.recipe.max_tokens} tokens by {excess}",
+                code="over-limit",
+            )
 
     def _proposed(
         self, pieces: list[_Piece], indices: list[int], capacity: int

@@ -26,7 +26,6 @@ _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "m
 # Names under which models keep the prompt of one role, in the order of sentence-transformers.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _QUERY_PROMPTS = ("query",)
-_POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 _READ_BYTES = 1 << 20
 # How the revision of files begins that have no commit.
 WEIGHTS = "weights-"
@@ -150,8 +149,9 @@ def _pooling_modes(config: Mapping[str, Any]) -> int:
     mode = config.get("pooling_mode")
     if isinstance(mode, list):
         return len(mode)
-    flags = [f"pooling_mode_{each}" for each in _POOLING_MODES]
-    return max(1, sum(bool(config.get(flag) or config.get(f"{flag}_tokens")) for flag in flags))
+    # Older files have a flag for each: pooling_mode_cls_token, pooling_mode_mean_tokens, ...
+    flags = [on for key, on in config.items() if key.startswith("pooling_mode_")]
+    return max(1, sum(map(bool, flags)))
 
 
 def _window(location: ModelLocation, wanted: int | None) -> int:

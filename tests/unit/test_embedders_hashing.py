@@ -1,0 +1,114 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from embedmill.embedders.build import build_embedder, embedding_recipe, token_window
+from embedmill.settings import HashingEmbedderSettings
+
+
+def hashing(**settings):
+    given = HashingEmbedderSettings(kind="hashing", **settings)
+    return build_embedder(given, embedding_recipe(given, "cosine"))
+
+
+PROGRAM = """
+from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.settings import HashingEmbedderSettings
+
+settings = HashingEmbedderSettings(kind="hashing", dimension=16)
+embedder = build_embedder(settings, embedding_recipe(settings, "cosine"))
+print(embedder.embed(["Alpha beta", "!!"], "document").vectors.tolist())
+"""
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_vectors_are_the_same_in_every_process(seed):
+    printed = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    expected = hashing(dimension=16).embed(["Alpha beta", "!!"], "document").vectors.tolist()
+    assert printed.strip() == str(expected)
+
+
+def test_vectors_are_pinned():
+    [vector] = hashing(dimension=4).embed(["alpha beta gamma"], "document").vectors
+    part = 3**-0.5
+    assert vector.tolist() == pytest.approx([0.0, part, -part, -part])
+
+
+def test_case_and_order_do_not_matter_but_words_do():
+    embedded = hashing().embed(["Red Fox", "fox red", "blue whale"], "document").vectors
+    assert embedded[0] @ embedded[1] == pytest.approx(1.0)
+    assert abs(embedded[0] @ embedded[2]) < 0.9
+
+
+def test_texts_that_share_words_are_near():
+    texts = ["the quick brown fox jumps", "the quick brown dog jumps", "quarterly tax report due"]
+    one, near, far = hashing(dimension=256).embed(texts, "document").vectors
+    assert one @ near > 0.7
+    assert one @ far < 0.3
+
+
+def test_a_text_without_words_has_a_vector_of_its_own():
+    embedded = hashing(dimension=512).embed(["!!!", "???", "\u2192"], "document")
+    assert not embedded.failures
+    assert len({vector.tobytes() for vector in embedded.vectors}) == 3
+
+
+def test_no_text_has_the_zero_vector():
+    words = [f"w{number}" for number in range(60)]
+    texts = [f"{one} {other}" for one in words for other in words if one != other]
+    # In two buckets many pairs cancel out.
+    embedded = hashing(dimension=2).embed(texts, "document")
+    assert not embedded.failures
+    assert np.abs(np.linalg.norm(embedded.vectors, axis=1) - 1).max() < 1e-6
+
+
+def test_words_beyond_the_window_have_no_influence():
+    embedded = hashing(max_tokens=3).embed(["a b c d", "a b c e", "a b", ""], "document")
+    assert np.array_equal(embedded.vectors[0], embedded.vectors[1])
+    assert (embedded.token_count, embedded.truncated) == (8, 2)
+
+
+def test_prompts_are_words_of_the_text():
+    embedder = hashing(document_prompt="passage: ", query_prompt="query: ")
+    [document] = embedder.embed(["fox"], "document").vectors
+    [query] = embedder.embed(["fox"], "query").vectors
+    plain = hashing().embed(["passage: fox", "query: fox"], "document").vectors
+    assert np.array_equal(document, plain[0])
+    assert np.array_equal(query, plain[1])
+
+
+def test_many_rows_of_large_dimension_are_computed_in_slices():
+    texts = [f"word{number}" for number in range(200)]
+    embedder = hashing(dimension=65_536)
+    embedded = embedder.embed(texts, "document").vectors
+    assert np.array_equal(embedded[150], embedder.embed(texts[150:151], "document").vectors[0])
+
+
+def test_the_counter_counts_what_the_embedder_reads():
+    settings = HashingEmbedderSettings(kind="hashing", document_prompt="about: ")
+    window = token_window(settings)
+    texts = ["", "one", "Two words!", "x" * 40, "a_b-c", "e\u0301"]
+    embedder = build_embedder(settings, embedding_recipe(settings, "dot"))
+    for text in texts[1:]:
+        assert window.count([text]) == [embedder.embed([text], "document").token_count]
+    assert window.overhead == 2
+    assert window.counter.count(texts) == [0, 1, 3, 3, 3, 2]
+
+
+def test_the_recipe_has_all_settings():
+    settings = HashingEmbedderSettings(
+        kind="hashing", dimension=32, max_tokens=9, query_prompt="q ", document_prompt="d "
+    )
+    recipe = embedding_recipe(settings, "euclid")
+    assert (recipe.provider, recipe.dimension, recipe.max_tokens) == ("hashing", 32, 9)
+    assert (recipe.document_prompt, recipe.query_prompt, recipe.metric) == ("d ", "q ", "euclid")
+    assert recipe.id.startswith("hashing-32-")

@@ -1,0 +1,153 @@
+"""The vectors of one segment while they are gathered, from wherever they come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from embedmill.embedder import Embedder, Vectors
+from embedmill.errors import DamagedFileError
+from embedmill.segment import (
+    DEAD,
+    DEDUPLICATED,
+    EMBEDDED,
+    REUSED,
+    ChunkLayer,
+    SegmentKey,
+    SegmentVectors,
+    VectorLayer,
+)
+from embedmill.text_index import Loan
+
+
+class SegmentWork:
+    """Vectors of one segment while they are gathered."""
+
+    def __init__(self, chunks: pa.Table, dimension: int) -> None:
+        self._chunks = chunks
+        count = chunks.num_rows
+        self._vectors: Vectors = np.full((count, dimension), np.nan, dtype=np.float32)
+        self._origin = np.full(count, EMBEDDED, dtype=np.int8)
+        self._open = np.ones(count, dtype=bool)
+        self._failures: dict[int, tuple[str, str]] = {}
+        self._hashes: list[bytes] = chunks.column("text_hash").to_pylist()
+        self.tokens = 0
+
+    def bury_documents(self, doc_rows: Collection[int]) -> None:
+        """Let the chunks of some documents die."""
+        if doc_rows:
+            lost = np.isin(self._chunks.column("doc_row").to_numpy(), list(doc_rows))
+            for row in np.flatnonzero(lost):
+                self.bury(int(row), "killed-worker", "embedding this document ends the worker")
+
+    def reuse(
+        self,
+        shard: int,
+        loans: Collection[Loan],
+        chunk_layer: ChunkLayer,
+        vector_layer: VectorLayer,
+    ) -> None:
+        """Take the vectors of equal texts where they exist.
+
+        The document's earlier version first (``REUSED``), then the loans (``DEDUPLICATED``). Both
+        are hints: a source that is missing, damaged, dead or of another text is passed over, and
+        the text is embedded.
+        """
+        numbers = self._chunks.column("same_as_segment").to_numpy()
+        rows = self._chunks.column("same_as_row").to_numpy()
+        earlier = [
+            Loan(int(row), SegmentKey(shard, int(numbers[row])), int(rows[row]))
+            for row in np.flatnonzero(numbers >= 0)
+        ]
+        for hints, origin in ((earlier, REUSED), (loans, DEDUPLICATED)):
+            by_source: dict[SegmentKey, list[Loan]] = {}
+            for loan in hints:
+                if self._open[loan.row]:
+                    by_source.setdefault(loan.source, []).append(loan)
+            for source, wanted in by_source.items():
+                self._take_from(source, wanted, origin, chunk_layer, vector_layer)
+
+    def _take_from(
+        self,
+        source: SegmentKey,
+        loans: Collection[Loan],
+        origin: int,
+        chunk_layer: ChunkLayer,
+        vector_layer: VectorLayer,
+    ) -> None:
+        if not vector_layer.exists(source):
+            return
+        try:
+            chunks, digest = chunk_layer.chunks(source)
+            stored = vector_layer.read(source, digest)
+        except DamagedFileError:
+            # Embedding again is always right; reuse only saves.
+            return
+        hashes = chunks.column("text_hash").to_pylist()
+        for loan in loans:
+            at = loan.source_row
+            if hashes[at] == self._hashes[loan.row] and stored.origin[at] != DEAD:
+                self.fill(loan.row, stored.vectors[at], origin)
+
+    def wanted(self) -> list[int]:
+        """Rows to be embedded, ascending: of each text that has no vector yet, the first."""
+        first: dict[bytes, int] = {}
+        for row in np.flatnonzero(self._open):
+            first.setdefault(self._hashes[row], int(row))
+        return sorted(first.values())
+
+    def texts(self, rows: Sequence[int]) -> list[str]:
+        """Texts of some rows, in the given order."""
+        texts: list[str] = self._chunks.column("text").take(pa.array(rows, pa.int64())).to_pylist()
+        return texts
+
+    def embed(self, embedder: Embedder) -> None:
+        """Embed what is still open, each text once."""
+        rows = self.wanted()
+        if not rows:
+            return
+        embedded = embedder.embed(self.texts(rows), "document")
+        self.tokens += embedded.token_count
+        for at, row in enumerate(rows):
+            failure = embedded.failures.get(at)
+            if failure is None:
+                self.fill(row, embedded.vectors[at])
+            else:
+                self.bury(row, failure.code, str(failure))
+        self.spread()
+
+    def fill(self, row: int, vector: Vectors, origin: int = EMBEDDED) -> None:
+        """Give a row its vector."""
+        self._vectors[row] = vector
+        self._origin[row] = origin
+        self._open[row] = False
+
+    def bury(self, row: int, code: str, message: str) -> None:
+        """A row will have no vector."""
+        self._failures[row] = (code, message)
+        self._origin[row] = DEAD
+        self._open[row] = False
+
+    def spread(self) -> None:
+        """Let the rows that are still open share what became of an equal text of this segment."""
+        settled = {self._hashes[row]: int(row) for row in np.flatnonzero(~self._open)[::-1]}
+        for row in np.flatnonzero(self._open):
+            source = settled.get(self._hashes[row])
+            if source is None:
+                continue
+            if source in self._failures:
+                self.bury(int(row), *self._failures[source])
+            else:
+                self.fill(int(row), self._vectors[source], DEDUPLICATED)
+
+    def rows(self) -> SegmentVectors:
+        """All rows, in order.
+
+        Raises:
+            ValueError: a row is still open; that is a bug, never data.
+        """
+        if self._open.any():
+            raise ValueError(f"{int(self._open.sum())} rows have neither vector nor failure")
+        return SegmentVectors(self._vectors, self._origin, self._failures)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from embedmill.embedder import Vectors
 from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
-from embedmill.parquet_files import digest_of, from_parquet, note_of, to_parquet
+from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace, create_once, require
@@ -164,7 +164,7 @@ class ChunkLayer:
     def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
         """Chunk rows of a committed segment, and the digest that vectors refer to."""
         path = self._docs_path(key)
-        docs = from_parquet(require(self._workspace, path), path, ["deleted"])
+        docs = schema_of(require(self._workspace, path), path)
         name, digest = note_of(docs, path, "chunks_file"), note_of(docs, path, "chunks_digest")
         data = require(self._workspace, name)
         if digest_of(data) != digest:
@@ -263,7 +263,7 @@ class VectorLayer:
         """
         path = self._path(key)
         table = from_parquet(require(self._workspace, path), path)
-        if note_of(table, path, "chunks_digest") != chunks_digest:
+        if note_of(table.schema, path, "chunks_digest") != chunks_digest:
             raise DamagedFileError(
                 f"{path} was made for other chunks",
                 hint=f"delete {path} and run the same command again: the segment is embedded anew",

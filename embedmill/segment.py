@@ -262,12 +262,13 @@ class VectorLayer:
             DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
         """
         path = self._path(key)
-        table = from_parquet(require(self._workspace, path), path)
+        anew = f"delete {path} and run the same command again: the segment is embedded anew"
+        try:
+            table = from_parquet(require(self._workspace, path), path)
+        except DamagedFileError as error:
+            raise DamagedFileError(str(error), hint=anew) from error
         if note_of(table.schema, path, "chunks_digest") != chunks_digest:
-            raise DamagedFileError(
-                f"{path} was made for other chunks",
-                hint=f"delete {path} and run the same command again: the segment is embedded anew",
-            )
+            raise DamagedFileError(f"{path} was made for other chunks", hint=anew)
         column = table.column("vector").combine_chunks()
         present = np.asarray(column.is_valid())
         vectors = np.full((len(column), self.dimension), np.nan, dtype=np.float32)

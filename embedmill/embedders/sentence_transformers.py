@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,7 +121,7 @@ class _LoadedModel:
         _no_progress_bars()
         model = SentenceTransformer(
             str(location.directory),
-            device=None if device == "auto" else device,
+            device=_present(torch, device),
             # All files are here; nothing is asked of the hub.
             local_files_only=True,
             model_kwargs={"dtype": getattr(torch, recipe.dtype)},
@@ -215,6 +216,33 @@ class _LoadedModel:
         ids, mask, types = self._torch.from_numpy(table).to(self._device)
         features = {"input_ids": ids, "attention_mask": mask, "prompt_length": prompt_tokens}
         return {**features, "token_type_ids": types} if self._wants_types else features
+
+
+def _present(torch: ModuleType, device: str) -> str | None:
+    """The device, or None for the library's choice.
+
+    Raises:
+        SettingsError: there is no such device.
+    """
+    if device == "auto":
+        return None
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise SettingsError(f"embedder.device: {device!r} is no device") from error
+    counts = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    count = counts.get(wanted.type, 0)
+    if (wanted.index or 0) >= count:
+        raise SettingsError(
+            f"embedder.device is {device!r}, but torch {torch.__version__} finds {count} devices "
+            f"of the kind {wanted.type!r} here",
+            hint="set embedder.device to auto, or install a torch that is built for the GPU",
+        )
+    return device
 
 
 def _no_progress_bars() -> None:

@@ -1,0 +1,240 @@
+"""Segments: what was committed reads back, and what was not is never taken for it."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embedmill.chunker import Chunk
+from embedmill.document import text_hash
+from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
+from embedmill.ledger import LedgerEntry
+from embedmill.pending_segment import DraftedDocument, PendingSegment, stored_document
+from embedmill.segment import (
+    DEAD,
+    EMBEDDED,
+    REUSED,
+    Applied,
+    AppliedLayer,
+    ChunkLayer,
+    SegmentKey,
+    SegmentVectors,
+    VectorLayer,
+)
+from embedmill.testing.memory_workspace import MemoryWorkspace
+
+KEY = SegmentKey(3, 12)
+ODD_TEXTS = ["", "a\x00b", "\u2028\u2029\x85", "👩‍👩‍👧", "x" * 70_000, "נקודה", "\ufeff"]
+
+
+@pytest.fixture
+def workspace():
+    return MemoryWorkspace()
+
+
+@pytest.fixture
+def chunks(workspace):
+    return ChunkLayer(workspace, "an-index", "chunking")
+
+
+@pytest.fixture
+def vectors(workspace):
+    return VectorLayer(workspace, "an-index", "chunking/embedding", 4)
+
+
+@pytest.fixture
+def applied(workspace):
+    return AppliedLayer(workspace, "an-index", "an-index--v1")
+
+
+def document(name, texts, **more):
+    pieces = [Chunk(text, 0, len(text), 1, ("Top", text[:5])) for text in texts]
+    hashes = [text_hash(text) for text in texts]
+    values = {"uri": f"{name}.txt", "metadata": '{"a": 1}', "previous": None, **more}
+    return DraftedDocument(
+        name,
+        b"\0" * 15 + b"f",
+        chunks=pieces,
+        hashes=hashes,
+        same_as=[(-1, -1)] * len(texts),
+        **values,
+    )
+
+
+def commit(layer, documents, key=KEY):
+    pending = PendingSegment()
+    for drafted in documents:
+        pending.add(drafted)
+    layer.commit(key, *pending.tables())
+    return pending
+
+
+def made_up_vectors(count):
+    rows = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
+    return SegmentVectors(rows, np.full(count, EMBEDDED, np.int8), {})
+
+
+@given(st.lists(st.lists(st.sampled_from(ODD_TEXTS) | st.text(max_size=9), max_size=4), max_size=5))
+def test_documents_and_chunks_read_back_as_they_were(texts_of):
+    layer = ChunkLayer(MemoryWorkspace(), "an-index", "chunking")
+    drafted = [document(f"d{n} é", texts) for n, texts in enumerate(texts_of)]
+    commit(layer, drafted)
+    for before in drafted:
+        entry = LedgerEntry(before.fingerprint, len(before.chunks), KEY.number, False)
+        after = stored_document(layer, KEY.shard, before.doc_id, entry)
+        assert after.chunks == before.chunks
+        assert after.hashes == before.hashes
+        assert (after.uri, after.metadata) == (before.uri, before.metadata)
+        assert [row for _, row in after.same_as] == list(
+            range(after.same_as[0][1], after.same_as[0][1] + len(before.chunks))
+            if before.chunks
+            else []
+        )
+
+
+def test_equal_segments_are_equal_files(workspace, chunks):
+    commit(chunks, [document("a", ["one", "two"])])
+    commit(chunks, [document("a", ["one", "two"])])
+    assert len(workspace.files) == 2
+
+
+def test_vectors_read_back_with_null_rows_and_reasons(vectors):
+    rows = made_up_vectors(3)
+    rows.vectors[1] = np.nan
+    rows.origin[:] = [REUSED, DEAD, EMBEDDED]
+    vectors.commit(KEY, SegmentVectors(rows.vectors, rows.origin, {1: ("blank", "no text")}), "d1")
+
+    back = vectors.read(KEY, "d1")
+
+    np.testing.assert_array_equal(back.vectors, rows.vectors)
+    np.testing.assert_array_equal(back.origin, rows.origin)
+    assert back.failures == {1: ("blank", "no text")}
+    assert vectors.committed() == {3: [12]}
+
+
+def test_a_segment_without_chunks_has_vectors_too(chunks, vectors):
+    commit(chunks, [document("empty", [])])
+    digest = chunks.chunks(KEY)[1]
+    vectors.commit(KEY, made_up_vectors(0), digest)
+    assert vectors.read(KEY, digest).vectors.shape == (0, 4)
+
+
+def test_what_the_store_confirmed_reads_back(applied):
+    confirmed = Applied(5, 2, ((3, "payload-too-large", "é"),), 17, "2031-01-01T00:00:00+00:00")
+    applied.commit(KEY, confirmed)
+    assert applied.read(KEY) == confirmed
+
+
+def test_a_second_confirmation_changes_nothing(applied):
+    applied.commit(KEY, Applied(5, 2, (), 17, "first"))
+    applied.commit(KEY, Applied(6, 0, (), 18, "second"))
+    assert applied.read(KEY).time == "first"
+
+
+def test_the_vectors_that_were_first_stand(vectors):
+    assert vectors.commit(KEY, made_up_vectors(2), "d1")
+    other = made_up_vectors(2)
+    other.vectors[:] += 1
+    assert not vectors.commit(KEY, other, "d1")
+    assert vectors.read(KEY, "d1").vectors[0, 0] == 0
+
+
+def test_vectors_of_other_chunks_are_not_taken(vectors):
+    vectors.commit(KEY, made_up_vectors(2), "d1")
+    with pytest.raises(DamagedFileError, match="made for other chunks") as caught:
+        vectors.read(KEY, "d2")
+    assert "delete indexes/an-index/vectors" in caught.value.hint
+
+
+def test_a_chunk_file_of_somebody_else_under_the_same_number_is_never_read(workspace, chunks):
+    """A killed run leaves chunks without documents; the next one drafts other documents."""
+    killed = ChunkLayer(workspace, "an-index", "chunking")
+    commit(killed, [document("theirs", ["their text"])])
+    del workspace.files[next(path for path in workspace.files if "docs" in path)]
+    assert chunks.committed() == {}
+
+    commit(chunks, [document("ours", ["our text"])])
+
+    assert chunks.chunks(KEY)[0].column("text").to_pylist() == ["our text"]
+    assert chunks.docs(KEY).column("doc_id").to_pylist() == ["ours"]
+
+
+def test_of_two_writers_of_a_number_the_second_is_told_so(chunks):
+    commit(chunks, [document("a", ["one"])])
+    with pytest.raises(ShardOwnedElsewhereError, match="two runs write to this index") as caught:
+        commit(chunks, [document("b", ["two"])])
+    assert "run the same command again" in caught.value.hint
+    assert chunks.docs(KEY).column("doc_id").to_pylist() == ["a"]
+
+
+def test_chunks_that_disappeared_are_named(workspace, chunks):
+    commit(chunks, [document("a", ["one"])])
+    gone = next(path for path in workspace.files if path.endswith(".chunks.parquet"))
+    del workspace.files[gone]
+    with pytest.raises(DamagedFileError, match=f"{gone} was committed and is missing"):
+        chunks.chunks(KEY)
+
+
+@pytest.fixture
+def filled(workspace, chunks, vectors, applied):
+    """One committed segment in every layer, and how each of its files is read."""
+    commit(chunks, [document("a", ["one", "two"]), document("b", ["three"])])
+    digest = chunks.chunks(KEY)[1]
+    vectors.commit(KEY, made_up_vectors(3), digest)
+    applied.commit(KEY, Applied(3, 0, (), 3, "now"))
+    return {
+        ".docs.parquet": lambda: chunks.docs(KEY),
+        ".chunks.parquet": lambda: chunks.chunks(KEY),
+        "12.parquet": lambda: vectors.read(KEY, digest),
+        ".json": lambda: applied.read(KEY),
+    }
+
+
+KINDS = [".docs.parquet", ".chunks.parquet", "12.parquet", ".json"]
+
+
+def damages(data):
+    dice = random.Random(1)
+    yield b""
+    yield bytes(len(data))
+    yield data + b"\0"
+    for size in {1, 4, 8, len(data) // 2, len(data) - 8, len(data) - 1}:
+        yield data[:size]
+    # Every byte, in one of its bits.
+    for at in range(len(data)):
+        turned = bytearray(data)
+        turned[at] ^= 1 << dice.randrange(8)
+        yield bytes(turned)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_torn_emptied_or_changed_file_never_passes_for_a_whole_one(workspace, filled, kind):
+    path = next(path for path in workspace.files if path.endswith(kind))
+    whole = workspace.files[path]
+    for damaged in damages(whole):
+        workspace.files[path] = damaged
+        with pytest.raises(DamagedFileError) as caught:
+            filled[kind]()
+        assert path in str(caught.value)
+        assert caught.value.hint
+    workspace.files[path] = whole
+    filled[kind]()
+
+
+def test_segments_are_listed_by_shard_in_ascending_order(chunks):
+    for shard, number in ((0, 1), (12, 0), (0, 0), (10_000, 7)):
+        commit(chunks, [document("a", [])], SegmentKey(shard, number))
+    assert chunks.committed() == {0: [0, 1], 12: [0], 10_000: [7]}
+    assert chunks.committed_of(0) == [0, 1]
+    assert chunks.committed_of(5) == []
+
+
+def test_keys_sort_by_shard_and_number_and_are_read_by_people():
+    assert sorted([SegmentKey(1, 0), SegmentKey(0, 2), SegmentKey(0, 1)]) == [
+        SegmentKey(0, 1),
+        SegmentKey(0, 2),
+        SegmentKey(1, 0),
+    ]
+    assert str(KEY) == "s0003/00000012"

@@ -6,6 +6,7 @@ them and crash at each.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -43,7 +44,16 @@ if TYPE_CHECKING:
 # Unfinished puts of a local workspace; never listed, emptied by the next run that holds the lease.
 STAGING = ".staging"
 # What the system says when no write can succeed until somebody makes room or gives rights.
-_NO_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+_NO_WRITE = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EFBIG,
+    errno.ENOTDIR,
+    errno.EISDIR,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +152,6 @@ class LocalWorkspace:
         except OSError as error:
             raise self._no_write(self._root, error) from error
         self._store = LocalStore(self._root)
-        self._folders: set[Path] = set()
 
     def create(self, path: str, data: bytes) -> None:
         """See :meth:`Workspace.create`."""
@@ -170,9 +179,7 @@ class LocalWorkspace:
             raise self._no_write(target, error) from error
 
     def _stage(self, target: Path, data: bytes) -> Path:
-        if target.parent not in self._folders:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._folders.add(target.parent)
+        _make_folder(target.parent)
         descriptor, name = tempfile.mkstemp(dir=self._staging)
         staged = Path(name)
         try:
@@ -325,6 +332,17 @@ def require(workspace: Workspace, path: str) -> bytes:
             hint="restore it from a copy of the workspace",
         )
     return data
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it; each is on disk before anything is put into it."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    # Somebody else may be making it too. A file of that name shows when it is used.
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+    _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

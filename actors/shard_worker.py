@@ -110,6 +110,10 @@ class ShardWorker:
             self._add(total, drafter.finish())
         return Drafted(total.counts, tuple(total.committed))
 
+    def documents(self) -> int:
+        """How many documents its shards have, those that are pending included."""
+        return sum(len(self._drafter(shard).ledger) for shard in self._shards)
+
     def totals(self) -> ShardTotals:
         """Sizes of all its shards, whether documents arrived for them or not.
 

@@ -110,7 +110,7 @@ class Execution:
         self._texts = TextIndex()
         self._scan: Scan | None = None
         self._documents = DocumentCounts()
-        self._totals: list[ShardTotals] = []
+        self._live_documents = -1
         self._stored = -1
 
     def prepare(self, *, fill: bool = True) -> int:
@@ -167,10 +167,10 @@ class Execution:
         Raises:
             RefusedError: that would be too much; nothing was deleted.
         """
-        self._count_totals()
+        totals = self._ask_totals()
         settings = self._context.settings
-        unseen = sum(total.unseen for total in self._totals)
-        documents = sum(total.documents for total in self._totals)
+        unseen = sum(total.unseen for total in totals)
+        documents = sum(total.documents for total in totals)
         if settings.sync == "append" or not unseen:
             return
         unidentified = self._scan.counts.unidentified if self._scan else 0
@@ -195,11 +195,14 @@ class Execution:
             self._documents += removed.counts
             self._take_all(removed)
         self.drain()
-        self._count_totals()
 
-    def count_store(self) -> None:
-        """Ask the store how many records it has."""
+    def count(self) -> None:
+        """Ask the store how many records it has, and the ledgers how many documents."""
         self._stored = cast(int, self._dispatcher.ask((WRITE, 0), "count"))
+        self._live_documents = sum(
+            cast(int, self._dispatcher.ask((SHARD, worker), "documents"))
+            for worker in range(self._sizes.shard_workers)
+        )
 
     def compact(self, versions: Sequence[IndexVersion], *, spare: int) -> Compaction:
         """Fold the segments of shards that have many more than they need.
@@ -223,7 +226,6 @@ class Execution:
     def report(self, status: RunStatus, error: str = "") -> RunReport:
         """What has been done so far."""
         counted = self._scan.counts if self._scan else DocumentCounts()
-        live = sum(total.documents for total in self._totals) if self._totals else -1
         report = RunReport(
             run=self._context.run,
             index=self._context.settings.index,
@@ -236,7 +238,7 @@ class Execution:
             documents=counted + self._documents,
             chunks=self._embed.counts,
             records=self._apply.counts,
-            live_documents=live,
+            live_documents=self._live_documents,
             live_records=self._live_records() if self._stored >= 0 else -1,
             stored_records=self._stored,
             error=error,
@@ -244,8 +246,8 @@ class Execution:
         dead = status == "succeeded" and report.dead_letters
         return replace(report, status="partial") if dead else report
 
-    def _count_totals(self) -> None:
-        self._totals = [
+    def _ask_totals(self) -> list[ShardTotals]:
+        return [
             cast(ShardTotals, self._dispatcher.ask((SHARD, worker), "totals"))
             for worker in range(self._sizes.shard_workers)
         ]

@@ -196,5 +196,4 @@ class ShardWorker:
             self._context.run,
             outcome.letters,
         )
-        total.counts += outcome.counts
-        total.committed += outcome.committed
+        total.add(outcome)

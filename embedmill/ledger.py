@@ -8,6 +8,7 @@ needs an id reads it from the segment.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ _ROW = np.dtype(
     ]
 )
 _Rows = npt.NDArray[np.void]
+_HALVES = struct.Struct(">QQ")
 # Below this many changes a merge costs more than the dictionary.
 _SMALL = 4_096
 
@@ -157,10 +159,19 @@ class Ledger:
 
     def _set_rows(self, rows: _Rows) -> None:
         self._rows = rows
+        self._found = b"", -1
         # searchsorted would copy a column of the structured rows on every call.
         self._high = np.ascontiguousarray(rows["high"])
 
     def _find(self, key: bytes) -> int:
+        # A document is looked up several times in a row: seen, got, put.
+        if self._found[0] != key:
+            self._found = key, self._search(key)
+        return self._found[1]
+
+    def _search(self, key: bytes) -> int:
+        if not len(self._high):
+            return -1
         high, low = _halves(key)
         row = int(self._high.searchsorted(np.uint64(high)))
         while row < len(self._high) and int(self._high[row]) == high:
@@ -241,7 +252,8 @@ def _is_last(rows: _Rows) -> npt.NDArray[np.bool_]:
 
 
 def _halves(key: bytes) -> tuple[int, int]:
-    return int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+    high, low = _HALVES.unpack(key)
+    return high, low
 
 
 def _key(row: np.void) -> bytes:

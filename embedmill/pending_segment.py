@@ -71,21 +71,21 @@ class PendingSegment:
         for document in self.documents:
             before = document.previous
             rows.append(
-                {
-                    "doc_id": document.doc_id,
-                    "doc_key": doc_key(document.doc_id),
-                    "deleted": document.deleted,
-                    "fingerprint": document.fingerprint,
-                    "first_chunk": first,
-                    "chunk_count": len(document.chunks),
-                    "previous_segment": -1 if before is None else before.segment,
-                    "previous_chunk_count": 0 if before is None else before.chunk_count,
-                    "uri": document.uri,
-                    "metadata": document.metadata,
-                }
+                (
+                    document.doc_id,
+                    doc_key(document.doc_id),
+                    document.deleted,
+                    document.fingerprint,
+                    first,
+                    len(document.chunks),
+                    -1 if before is None else before.segment,
+                    0 if before is None else before.chunk_count,
+                    document.uri,
+                    document.metadata,
+                )
             )
             first += len(document.chunks)
-        return pa.Table.from_pylist(rows, schema=DOCS_SCHEMA)
+        return _table(rows, DOCS_SCHEMA)
 
     def _chunks(self) -> pa.Table:
         rows = [
@@ -106,12 +106,16 @@ class PendingSegment:
                 zip(document.chunks, document.hashes, document.same_as, strict=True)
             )
         ]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(CHUNKS_SCHEMA)
-        arrays = [
-            pa.array(column, type=field.type)
-            for column, field in zip(columns, CHUNKS_SCHEMA, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, schema=CHUNKS_SCHEMA)
+        return _table(rows, CHUNKS_SCHEMA)
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    """Rows whose values stand in the order of the schema."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [
+        pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def merged_metadata(of_source: str, parsed: ParsedDocument) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +18,7 @@ import psutil
 import ray
 from ray import exceptions as ray_errors
 
+from actors.host import Host, Note
 from actors.ray_session import RaySession
 from embedmill.errors import EmbedmillError, RefusedError, StopRunError, WorkerDiedError
 from embedmill.executor import Done, WorkerSpec
@@ -28,44 +27,6 @@ log = logging.getLogger(__name__)
 # An ended actor's process is gone within about 0.1 s; files it had locked are free then.
 _GONE_TIMEOUT_S = 10.0
 Address = tuple[str, int]
-
-
-class Host:
-    """The actor: builds its worker, then runs one method at a time."""
-
-    def __init__(self, name: str, spec: WorkerSpec, log_level: int) -> None:
-        self._name = name
-        self._spec = spec
-        self._worker: object | None = None
-        # Ray passes on what a worker writes to standard error; libraries only if they warn.
-        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-        for package in ("actors", "embedmill"):
-            logging.getLogger(package).setLevel(log_level)
-
-    def __repr__(self) -> str:
-        """What Ray puts before a line of this worker."""
-        return self._name
-
-    def process(self) -> tuple[int, str]:
-        """Process id and node."""
-        return os.getpid(), ray.get_runtime_context().get_node_id()
-
-    def build(self) -> None:
-        """Build the worker. Not in the constructor: Ray would hide what that raises."""
-        if self._worker is None:
-            self._worker = self._spec.factory(*self._spec.arguments)
-
-    def run(self, method: str, *arguments: object) -> object:
-        """Run a method of the worker."""
-        # Again, where building failed: the caller decides by the error how often.
-        self.build()
-        return getattr(self._worker, method)(*arguments)
-
-    def end(self) -> None:
-        """Close the worker."""
-        close = getattr(self._worker, "close", None)
-        if close is not None:
-            close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +51,8 @@ class _Actor:
     started: float
     process: tuple[int, str] | None = None
     built: bool = False
-    calls: deque[int] = field(default_factory=deque)
+    # Tickets of its calls, with the reference to the notes of each.
+    calls: dict[int, Any] = field(default_factory=dict)
     # When what it does now began.
     since: float = 0.0
 
@@ -128,11 +90,10 @@ class RayExecutor:
         self._refs: dict[Any, tuple[int, _Actor]] = {}
         self._parts: dict[int, tuple[Any, ...]] = {}
         self._tickets = 0
-        self._own: RaySession | None = None
-        if session is None:
-            self._own = RaySession(
-                address=address, object_store_bytes=object_store_bytes, cpus=cpus
-            )
+        self._closes_session = session is None
+        self._session = session or RaySession(
+            address=address, object_store_bytes=object_store_bytes, cpus=cpus
+        )
 
     @property
     def cores(self) -> int:
@@ -165,14 +126,13 @@ class RayExecutor:
         address = (pool, worker)
         actor = self._actors.get(address) or self._spawn(address)
         self._tickets += 1
-        bound = actor.handle.run.options(num_returns=parts + 1)
-        returned = bound.remote(method, *arguments)
-        refs = returned if parts else [returned]
-        self._refs[refs[0]] = (self._tickets, actor)
-        self._parts[self._tickets] = tuple(refs[1:])
+        bound = actor.handle.run.options(num_returns=parts + 2)
+        value, *others, notes = bound.remote(method, parts, *arguments)
+        self._refs[value] = (self._tickets, actor)
+        self._parts[self._tickets] = tuple(others)
         if not actor.calls:
             actor.since = time.monotonic()
-        actor.calls.append(self._tickets)
+        actor.calls[self._tickets] = notes
         return self._tickets
 
     def _spawn(self, address: Address) -> _Actor:
@@ -184,9 +144,8 @@ class RayExecutor:
             "max_task_retries": 0,
             "max_concurrency": 1,
         }
-        name = f"{address[0]} worker {address[1]}"
         spawn = ray.remote(Host).options(**options).remote
-        handle: Any = spawn(name, spec, logging.getLogger("actors").getEffectiveLevel())
+        handle: Any = spawn(spec, logging.getLogger("actors").getEffectiveLevel())
         process, built = handle.process.remote(), handle.build.remote()
         actor = _Actor(address, handle, process, built, time.monotonic())
         self._actors[address] = actor
@@ -205,17 +164,19 @@ class RayExecutor:
         return [self._done(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
 
     def _done(self, ticket: int, actor: _Actor, ref: ray.ObjectRef[Any]) -> Done:
-        actor.calls.remove(ticket)
+        notes_ref = actor.calls.pop(ticket)
         actor.since = time.monotonic()
         parts = self._parts.pop(ticket)
         try:
-            value = ray.get(ref, timeout=60)
+            value, notes = ray.get([ref, notes_ref], timeout=60)
         except ray_errors.RayTaskError as error:
             return Done(ticket, error=_cause(error))
         except ray_errors.RayError as error:
             running = _is_by_its_call(actor, error)
-            return Done(ticket, error=WorkerDiedError(_died(actor, error), running=running))
+            message = _died(actor, error, self._session.last_words)
+            return Done(ticket, error=WorkerDiedError(message, running=running))
         actor.built = True
+        _pass_on(actor, notes)
         return Done(ticket, value, parts)
 
     def _watch(self) -> None:
@@ -267,8 +228,8 @@ class RayExecutor:
         finally:
             self._refs.clear()
             self._parts.clear()
-            if self._own is not None:
-                self._own.close()
+            if self._closes_session:
+                self._session.close()
 
     def _end(self, addresses: Sequence[Address]) -> None:
         actors = [self._actors.pop(address) for address in addresses]
@@ -327,7 +288,13 @@ def _cause(error: ray_errors.RayTaskError) -> Exception:
     return failed
 
 
-def _died(actor: _Actor, error: Exception) -> str:
+def _died(actor: _Actor, error: Exception, last_words: Callable[[int], str]) -> str:
     pool, worker = actor.address
     lines = str(error).strip().splitlines() or [""]
-    return f"{pool} worker {worker}: {type(error).__name__}: {lines[0]}"
+    said = last_words(actor.process[0]) if actor.process is not None else ""
+    return f"{pool} worker {worker}: {type(error).__name__}: {lines[0]}{said and f'; {said}'}"
+
+
+def _pass_on(actor: _Actor, notes: Sequence[Note]) -> None:
+    for level, name, text in notes:
+        logging.getLogger(name).log(level, "%s worker %d: %s", *actor.address, text)

@@ -7,7 +7,9 @@ import fcntl
 import logging
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 import ray
@@ -21,6 +23,8 @@ _PARENT = Path("/tmp")  # noqa: S108 - mkdtemp makes the folder, for this user a
 _PREFIX = "embedmill-ray-"
 # Held by the process that made the folder; a folder without it is not ours.
 _LOCK = "in-use"
+# Enough for the end of a traceback, or for what a library says before it aborts.
+_LAST_LINES, _LAST_WORDS = 5, 2_000
 
 
 class RaySession:
@@ -50,10 +54,14 @@ class RaySession:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         address = address or os.environ.get("RAY_ADDRESS") or "local"
+        before = signal.getsignal(signal.SIGTERM)
         if address == "local":
             self._start(object_store_bytes, cpus)
         else:
             _join(address)
+        if threading.current_thread() is threading.main_thread():
+            # Ray's own handler would end this process and its workers in the middle of things.
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
     def _start(self, object_store_bytes: int, cpus: int | None) -> None:
         logging.getLogger(_CHATTY).setLevel(logging.ERROR)
@@ -66,12 +74,23 @@ class RaySession:
                 object_store_memory=object_store_bytes,
                 include_dashboard=False,
                 logging_level=logging.WARNING,
+                log_to_driver=False,
                 _temp_dir=str(self._folder),
             )
         except BaseException:
             # Stopped, or without room for its shared memory, in the middle of starting.
             self.close()
             raise
+
+    def last_words(self, pid: int) -> str:
+        """The end of what a process of a Ray of our own wrote to standard error; else nothing."""
+        if self._folder is None:
+            return ""
+        found = list(self._folder.glob(f"session_latest/logs/worker-*-{pid}.err"))
+        if not found:
+            return ""
+        lines = found[0].read_bytes()[-_LAST_WORDS:].decode("utf-8", "replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
 
     def close(self) -> None:
         """Disconnect; a Ray of our own ends, with every process and file of it."""
@@ -84,7 +103,7 @@ class RaySession:
 
 def _join(address: str) -> None:
     try:
-        ray.init(address=address, logging_level=logging.WARNING)
+        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         first_line = (str(error).strip().splitlines() or [""])[0]
         raise RefusedError(

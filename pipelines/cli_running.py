@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from types import FrameType
 from typing import Annotated
@@ -35,9 +36,13 @@ TakeOverOption = Annotated[
 def running(
     settings: Settings, choices: RunOptions, *, local: bool, address: str | None = None
 ) -> Iterator[tuple[Executor, RunOptions]]:
-    """An executor with options that show progress and heed signals; closed at the end."""
+    """An executor with options that show progress and heed signals; closed at the end.
+
+    Standard output is for the result: what Ray prints meanwhile (a worker died) goes to standard
+    error.
+    """
     stop = threading.Event()
-    with _stop_on_signals(stop), shown(err) as on_progress:
+    with _stop_on_signals(stop), redirect_stdout(sys.stderr), shown(err) as on_progress:
         executor = InlineExecutor() if local else _ray_executor(settings, address)
         try:
             yield executor, replace(choices, on_progress=on_progress, stop=stop)

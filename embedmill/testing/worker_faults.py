@@ -10,10 +10,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from embedmill.assembly import Seams, seams
 from embedmill.embedder import EmbeddedTexts, Embedder, Role
@@ -66,7 +68,10 @@ class Faulty:
 
 
 class FaultyEmbedder:
-    """An embedder that meets its fate at some words; queries are spared."""
+    """An embedder that meets its fate at some words; queries are spared.
+
+    ``raise`` is the failure of a row, as the contract of an embedder has it.
+    """
 
     def __init__(self, real: Embedder, faults: Faults) -> None:
         self.recipe = real.recipe
@@ -77,10 +82,16 @@ class FaultyEmbedder:
         """Embed as the real one does, unless a text has one of the words."""
         if role == "query":
             return self._real.embed(texts, role)
-        for text in texts:
-            _meet(text, self._faults.embedding)
+        refused: dict[int, PermanentError] = {}
+        for row, text in enumerate(texts):
+            try:
+                _meet(text, self._faults.embedding)
+            except PermanentError as error:
+                refused[row] = error
         time.sleep(self._faults.pause_s)
         embedded = self._real.embed(texts, role)
+        embedded.vectors[list(refused)] = np.nan
+        embedded = replace(embedded, failures={**embedded.failures, **refused})
         if self._faults.embed_log:
             _note(Path(self._faults.embed_log), texts)
         return embedded

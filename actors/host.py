@@ -1,0 +1,81 @@
+"""What runs in an actor's process: one worker, one call at a time, and what it has to say."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TypeAlias
+
+import ray
+
+from embedmill.executor import WorkerSpec
+
+# Level, logger and text of a log record: plain, so that it travels whatever it was about.
+Note: TypeAlias = tuple[int, str, str]
+# A worker that warns of every row says no more than this in one call.
+_MOST_NOTES = 100
+
+
+class Host:
+    """The actor: builds its worker, then runs one method at a time.
+
+    What is logged meanwhile goes back with the result of a call: Ray would pass on everything that
+    a library prints as well.
+    """
+
+    def __init__(self, spec: WorkerSpec, log_level: int) -> None:
+        self._spec = spec
+        self._worker: object | None = None
+        self._notes = _Notes()
+        logging.getLogger().addHandler(self._notes)
+        # Libraries are heard only when they warn.
+        for package in ("actors", "embedmill"):
+            logging.getLogger(package).setLevel(log_level)
+
+    def process(self) -> tuple[int, str]:
+        """Process id and node."""
+        return os.getpid(), ray.get_runtime_context().get_node_id()
+
+    def build(self) -> None:
+        """Build the worker. Not in the constructor: Ray would hide what that raises."""
+        if self._worker is None:
+            self._worker = self._spec.factory(*self._spec.arguments)
+
+    def run(self, method: str, parts: int, *arguments: object) -> list[object]:
+        """Run a method of the worker.
+
+        Returns:
+            What the method returned, one element or ``parts + 1``; then the notes.
+        """
+        # Again, where building failed: the caller decides by the error how often.
+        self.build()
+        returned = getattr(self._worker, method)(*arguments)
+        return [*(returned if parts else [returned]), self._notes.take()]
+
+    def end(self) -> None:
+        """Close the worker."""
+        close = getattr(self._worker, "close", None)
+        if close is not None:
+            close()
+
+
+class _Notes(logging.Handler):
+    """Keeps records until they are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[Note] = []
+        self._more = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self._held) < _MOST_NOTES:
+            self._held.append((record.levelno, record.name, record.getMessage()))
+        else:
+            self._more += 1
+
+    def take(self) -> list[Note]:
+        notes, self._held = self._held, []
+        if self._more:
+            notes.append((logging.WARNING, __name__, f"and {self._more} more lines"))
+            self._more = 0
+        return notes

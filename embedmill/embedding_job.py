@@ -1,0 +1,186 @@
+"""Embedding jobs: what to do next. Decisions without input or output; time is an argument.
+
+A job's life, as its files in the workspace tell it::
+
+    intended --submit--> submitted --poll--> terminal --collect--> collected
+       |  ^                                                    (outcome.json)
+       |  '-- nothing found for a minute: submit
+       '----- the reply was lost, or another process: look first
+
+An intent is written before anything is sent, so that a job which was paid for is always found
+again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from embedmill.batch_provider import JobHandle, JobState, RowFailure
+
+Step = Literal["submit", "look", "poll", "collect", "overdue", "wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPolicy:
+    """How patient the state machine is. All in seconds.
+
+    Attributes:
+        poll_first: before the first question about a job.
+        poll_most: between two questions; the gap doubles up to it.
+        jitter: share of a gap by which it varies, so that many clients do not ask in step.
+        listing_lag: how long a created job may be missing from the provider's listing.
+        queue_full_wait: before submitting again when too many tokens are waiting; nothing ran.
+        grace: beyond the provider's window before a job is called overdue.
+        row_tries: jobs that a row may be in before it dies.
+    """
+
+    poll_first: float = 15.0
+    poll_most: float = 600.0
+    jitter: float = 0.2
+    listing_lag: float = 60.0
+    queue_full_wait: float = 300.0
+    grace: float = 3600.0
+    row_tries: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """One job as its runner knows it.
+
+    Attributes:
+        key: of the job.
+        intended: when the intent was written, UTC.
+        sure: this process wrote the intent and nothing has been sent for it yet.
+        last_try: when it was last submitted or looked for without success; None: never.
+        handle: of the submitted job; None before.
+        state: as of the last poll; None before the first.
+        polls: questions asked.
+        not_before: do nothing earlier.
+    """
+
+    key: str
+    intended: datetime
+    sure: bool
+    last_try: datetime | None = None
+    handle: JobHandle | None = None
+    state: JobState | None = None
+    polls: int = 0
+    not_before: datetime | None = None
+
+
+def next_step(job: JobProgress, now: datetime, window_s: int | None, policy: JobPolicy) -> Step:
+    """What to do about a job now.
+
+    Args:
+        job: as it stands.
+        now: UTC.
+        window_s: within which the provider finishes jobs; None: not known.
+        policy: how patient to be.
+    """
+    if job.state is not None and job.state.terminal:
+        return "collect"
+    if job.not_before is not None and now < job.not_before:
+        return "wait"
+    if job.handle is None:
+        if job.sure:
+            return "submit"
+        # Unknown is not absent: it may be listed late.
+        tried = job.last_try or job.intended
+        settled = now - tried >= timedelta(seconds=policy.listing_lag)
+        looked_since = job.last_try is not None and job.polls > 0
+        return "submit" if settled and looked_since else "look"
+    if window_s is not None:
+        limit = timedelta(seconds=window_s + policy.grace)
+        if now - job.handle.created_at > limit:
+            return "overdue"
+    return "poll"
+
+
+def after_submit(
+    job: JobProgress, handle: JobHandle, now: datetime, policy: JobPolicy
+) -> JobProgress:
+    """The job exists, by creation or because it was found."""
+    first = now + timedelta(seconds=policy.poll_first)
+    return replace(job, handle=handle, sure=False, polls=0, not_before=first)
+
+
+def after_unknown(job: JobProgress, now: datetime) -> JobProgress:
+    """Whether the job was created is not known: look before anything else, and soon."""
+    return replace(job, sure=False, last_try=now, polls=0, not_before=None)
+
+
+def after_not_found(job: JobProgress, now: datetime, policy: JobPolicy) -> JobProgress:
+    """It is not listed (yet); look again until the listing can be believed."""
+    pause = timedelta(seconds=policy.listing_lag / 4)
+    tried = job.last_try or job.intended
+    return replace(job, last_try=tried, polls=job.polls + 1, not_before=now + pause)
+
+
+def after_refused_for_now(
+    job: JobProgress, now: datetime, wait_s: float, *, nothing_sent: bool
+) -> JobProgress:
+    """The provider wants us to wait."""
+    return replace(job, sure=nothing_sent, not_before=now + timedelta(seconds=wait_s))
+
+
+def after_poll(
+    job: JobProgress, state: JobState | None, now: datetime, policy: JobPolicy, dice: random.Random
+) -> JobProgress:
+    """A question was answered; None: it failed, which says nothing about the job."""
+    gap = min(policy.poll_most, policy.poll_first * 1.5 ** min(job.polls, 40))
+    gap *= 1 + policy.jitter * (2 * dice.random() - 1)
+    known = job.state if state is None else state
+    return replace(job, state=known, polls=job.polls + 1, not_before=now + timedelta(seconds=gap))
+
+
+RowVerdict = Literal["dead", "again", "again-alone"]
+
+
+def verdict_on_row(
+    failure: RowFailure, tries: int, *, shared_request: bool, policy: JobPolicy
+) -> RowVerdict:
+    """What becomes of a row without a vector.
+
+    Args:
+        failure: as collected; missing rows are ``retryable``.
+        tries: jobs that it has been in, this one included.
+        shared_request: the request failed as a whole and held other rows too: one of them may be
+            to blame, so each gets a request of its own.
+        policy: how many tries there are.
+    """
+    if failure.kind == "permanent":
+        return "again-alone" if shared_request else "dead"
+    return "again" if tries < policy.row_tries else "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Rows of a collected job; they add up to what was submitted.
+
+    Attributes:
+        succeeded: have vectors.
+        retryable: not their own fault; sent again.
+        permanent: dead.
+        expired: the window closed first; sent again.
+        missing: without any outcome; sent again.
+    """
+
+    succeeded: int = 0
+    retryable: int = 0
+    permanent: int = 0
+    expired: int = 0
+    missing: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.succeeded + self.retryable + self.permanent + self.expired + self.missing
+
+
+def buckets_of(kinds: Mapping[str, int]) -> Buckets:
+    """Buckets from counts by kind."""
+    return Buckets(**{name: kinds.get(name, 0) for name in Buckets.__slots__})

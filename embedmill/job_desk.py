@@ -1,0 +1,274 @@
+"""The desk: every embedding job that is not collected, and the next step of each.
+
+Talks to the provider and writes the records; what a job's rows mean is not its business.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from embedmill.batch_provider import QUEUE_FULL, BatchEmbeddingProvider, JobState, RequestFile
+from embedmill.embedder import Embedder, Vectors
+from embedmill.embedding_job import (
+    JobPolicy,
+    JobProgress,
+    after_not_found,
+    after_poll,
+    after_refused_for_now,
+    after_submit,
+    after_unknown,
+    next_step,
+)
+from embedmill.errors import OutcomeUnknownError, RateLimitedError, StopRunError, TransientError
+from embedmill.job_collecting import Collected, collect
+from embedmill.job_packing import Packer
+from embedmill.job_records import Intent, JobRecord, JobRecords
+from embedmill.segment import ChunkLayer, VectorLayer
+
+log = logging.getLogger(__name__)
+# A transient refusal without a time to wait.
+_PAUSE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """What jobs are made with.
+
+    Attributes:
+        chunks: hold the texts.
+        vectors: take the vectors.
+        records: of jobs.
+        provider: talks to the provider.
+        packer: writes request files.
+        dimension: of the vectors.
+        canaries: expected vectors of the packer's known texts, or None.
+        scratch: local folder.
+        clock: UTC now.
+        dice: for jitter.
+        policy: how patient to be.
+        realtime: the same model without jobs, for what is too little or too late for one; None:
+            everything goes through jobs.
+        realtime_below: rows; fewer that are left over go to ``realtime``.
+        deadline: UTC; what is not done then goes to ``realtime``, its jobs are cancelled.
+    """
+
+    chunks: ChunkLayer
+    vectors: VectorLayer
+    records: JobRecords
+    provider: BatchEmbeddingProvider
+    packer: Packer
+    dimension: int
+    canaries: Vectors | None
+    scratch: Path
+    clock: Callable[[], datetime]
+    dice: random.Random
+    policy: JobPolicy = field(default_factory=JobPolicy)
+    realtime: Embedder | None = None
+    realtime_below: int = 0
+    deadline: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A job that is at its end.
+
+    Attributes:
+        intent: what it was for.
+        state: the provider's last word; None when the job was never there.
+        collected: its outcomes, to be closed by the caller; None when there are none.
+        abandoned: why it was given up before it existed; "" otherwise.
+    """
+
+    intent: Intent
+    state: JobState | None
+    collected: Collected | None
+    abandoned: str = ""
+
+
+class JobDesk:
+    """Jobs between intent and outcome."""
+
+    def __init__(self, parts: JobParts) -> None:
+        self._p = parts
+        self._jobs: dict[str, JobProgress] = {}
+        self._intents: dict[str, Intent] = {}
+        self._files: dict[str, RequestFile] = {}
+        self._cancelled: set[str] = set()
+
+    def __len__(self) -> int:
+        """Jobs that are not collected."""
+        return len(self._jobs)
+
+    @property
+    def keys(self) -> list[str]:
+        """Of these jobs, in a stable order."""
+        return sorted(self._jobs)
+
+    @property
+    def tokens(self) -> int:
+        """That wait in these jobs, as counted here."""
+        return sum(intent.tokens for intent in self._intents.values())
+
+    @property
+    def next_due(self) -> datetime | None:
+        """When the next of them has something to do."""
+        times = [job.not_before for job in self._jobs.values() if job.not_before is not None]
+        return min(times, default=None)
+
+    def take_up(self, record: JobRecord) -> None:
+        """A job that an earlier process left without outcome."""
+        key = record.intent.key
+        self._intents[key] = record.intent
+        self._jobs[key] = JobProgress(key, record.intent.created, sure=False, handle=record.handle)
+
+    def begin(self, intent: Intent, file: RequestFile) -> None:
+        """A new job, whose intent is written now."""
+        self._p.records.intend(intent)
+        self._intents[intent.key] = intent
+        self._files[intent.key] = file
+        self._jobs[intent.key] = JobProgress(intent.key, intent.created, sure=True)
+
+    def close(self, key: str) -> None:
+        """The outcome of a job is written; forget it."""
+        del self._jobs[key], self._intents[key]
+        self._forget_file(key)
+
+    def cancel_all(self) -> None:
+        """Ask the provider to cancel every job that exists, once."""
+        for key, job in self._jobs.items():
+            if job.handle is not None and key not in self._cancelled:
+                log.info("embedding job %s is cancelled: its deadline is here", key)
+                self._p.provider.cancel(job.handle)
+                self._cancelled.add(key)
+
+    def step(self, key: str) -> Ending | None:
+        """Do what is due for a job, without waiting.
+
+        Raises:
+            StopRunError: no call can succeed, or the job is overdue.
+        """
+        job = self._jobs[key]
+        window = self._p.provider.limits.window_s
+        step = next_step(job, self._p.clock(), window, self._p.policy)
+        if step == "submit":
+            return self._submit(job)
+        if step == "look":
+            self._look(job)
+        elif step == "overdue":
+            raise StopRunError(
+                f"embedding job {key} ({job.handle and job.handle.job_id}) should have ended long "
+                f"ago; its last status: {job.state and job.state.raw_status}",
+                code="overdue",
+                hint=f"ask the provider, or give it up with: embedmill jobs cancel {key}",
+            )
+        elif step == "poll":
+            self._poll(job)
+        job = self._jobs[key]
+        if job.state is not None and job.state.terminal:
+            return self._collect(job)
+        return None
+
+    def _submit(self, job: JobProgress) -> Ending | None:
+        file = self._files.get(job.key) or self._written_again(job)
+        if file is None:
+            return Ending(self._intents[job.key], None, None, "its file can no longer be made")
+        since = None if job.last_try is None and job.sure else job.intended
+        now, policy = self._p.clock(), self._p.policy
+        try:
+            handle = self._p.provider.submit(
+                file, job_key=job.key, fingerprint=file.fingerprint, uploaded_since=since
+            )
+        except OutcomeUnknownError as error:
+            log.warning("embedding job %s may exist (%s): looking for it", job.key, error)
+            self._jobs[job.key] = after_unknown(job, now)
+        except TransientError as error:
+            wait = policy.queue_full_wait if error.code == QUEUE_FULL else wait_of(error)
+            log.info("embedding job %s waits %.0f s: %s", job.key, wait, error)
+            sure = error.code != "upload-lost"
+            self._jobs[job.key] = after_refused_for_now(job, now, wait, nothing_sent=sure)
+        else:
+            self._exists(after_submit(job, handle, now, policy))
+        return None
+
+    def _written_again(self, job: JobProgress) -> RequestFile | None:
+        """The file of an intent that another process left; None when its bytes differ now."""
+        intent = self._intents[job.key]
+        packed = self._p.packer.again(intent.requests, intent.canaries)
+        file = replace(packed.file, job_key=job.key)
+        if file.fingerprint != intent.fingerprint:
+            file.path.unlink(missing_ok=True)
+            return None
+        self._files[job.key] = file
+        return file
+
+    def _look(self, job: JobProgress) -> None:
+        intent, now = self._intents[job.key], self._p.clock()
+        try:
+            handle = self._p.provider.find(
+                job_key=job.key, fingerprint=intent.fingerprint, since=intent.created
+            )
+        except TransientError as error:
+            wait = wait_of(error)
+            self._jobs[job.key] = after_refused_for_now(job, now, wait, nothing_sent=False)
+            return
+        if handle is None:
+            self._jobs[job.key] = after_not_found(job, now, self._p.policy)
+        else:
+            log.info("embedding job %s found again as %s", job.key, handle.job_id)
+            self._exists(after_submit(job, handle, now, self._p.policy))
+
+    def _exists(self, job: JobProgress) -> None:
+        assert job.handle is not None
+        self._p.records.submitted(job.key, job.handle)
+        self._jobs[job.key] = job
+        self._forget_file(job.key)
+
+    def _poll(self, job: JobProgress) -> None:
+        assert job.handle is not None
+        state: JobState | None
+        try:
+            state = self._p.provider.state(job.handle)
+        except TransientError as error:
+            log.info("asking for embedding job %s failed: %s", job.key, error)
+            state = None
+        now = self._p.clock()
+        self._jobs[job.key] = after_poll(job, state, now, self._p.policy, self._p.dice)
+
+    def _collect(self, job: JobProgress) -> Ending | None:
+        assert job.handle is not None
+        assert job.state is not None
+        intent = self._intents[job.key]
+        if job.state.status == "failed":
+            return Ending(intent, job.state, None)
+        try:
+            collected = collect(
+                intent,
+                self._p.provider.outcomes(job.handle),
+                dimension=self._p.dimension,
+                canaries=self._p.canaries if intent.canaries else None,
+                scratch=self._p.scratch,
+            )
+        except TransientError as error:
+            wait = wait_of(error)
+            log.warning("results of embedding job %s: %s; again in %.0f s", job.key, error, wait)
+            later = after_refused_for_now(job, self._p.clock(), wait, nothing_sent=False)
+            self._jobs[job.key] = replace(later, state=None)
+            return None
+        return Ending(intent, job.state, collected)
+
+    def _forget_file(self, key: str) -> None:
+        file = self._files.pop(key, None)
+        if file is not None:
+            file.path.unlink(missing_ok=True)
+
+
+def wait_of(error: TransientError) -> float:
+    """Seconds to wait after a failure that will pass."""
+    if isinstance(error, RateLimitedError) and error.retry_after is not None:
+        return error.retry_after
+    return _PAUSE_S

@@ -1,0 +1,179 @@
+"""Packing: open rows of any segments into files of requests, under every limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from embedmill.batch_provider import BatchLimits, RequestFile
+from embedmill.errors import PermanentError
+from embedmill.job_records import Request, custom_id
+from embedmill.job_rows import SegmentRows
+from embedmill.request_file import RequestTemplate, RequestWriter, require_clean
+from embedmill.segment import ChunkLayer, SegmentKey
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A file and what is in it.
+
+    Attributes:
+        file: on the local disk, checked; its job key is not set yet.
+        requests: rows of each request, in the order of the lines.
+        canaries: lines before these, with known answers.
+    """
+
+    file: RequestFile
+    requests: tuple[Request, ...]
+    canaries: int
+
+
+def canary_id(position: int) -> str:
+    """Custom id of a request whose answer is known."""
+    return f"canary.{position}"
+
+
+class Packer:
+    """Writes request files for one embedding recipe into a scratch folder."""
+
+    def __init__(
+        self,
+        chunks: ChunkLayer,
+        template: RequestTemplate,
+        limits: BatchLimits,
+        scratch: Path,
+        *,
+        inputs_per_request: int,
+        canaries: Sequence[str],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            chunks: hold the texts.
+            template: of the provider's requests.
+            limits: of the provider.
+            scratch: local folder for files.
+            inputs_per_request: texts of one request; 1 keeps a bad row alone.
+            canaries: texts with known vectors, sent at the beginning of every file.
+        """
+        self._chunks = chunks
+        self._template = template
+        self._limits = limits
+        self._scratch = scratch
+        self._inputs = min(inputs_per_request, limits.inputs_per_request or inputs_per_request)
+        self._canaries = canaries
+        self._files = 0
+        self._last: tuple[SegmentKey, pa.Table] | None = None
+
+    def pack(self, segments: Iterable[SegmentRows], most_tokens: int | None) -> Packed | None:
+        """Fill one file with open rows, in the order given; rows no file can take die.
+
+        Args:
+            segments: with open rows.
+            most_tokens: that may still wait at the provider; None: no limit is known.
+
+        Returns:
+            None when there is no open row, or no room for the first of them.
+        """
+        requests: list[Request] = []
+        tokens = 0
+        with self._writer(self._canaries) as writer:
+            for rows, request, texts, counts in self._requests(segments):
+                if most_tokens is not None and tokens + sum(counts) > most_tokens:
+                    break
+                try:
+                    if not writer.add(custom_id(request), texts, counts):
+                        break
+                except PermanentError as error:
+                    _bury_or_part(rows, request, error)
+                    continue
+                requests.append(request)
+                tokens += sum(counts)
+            if not requests:
+                return None
+            return self._finished(writer, requests, len(self._canaries))
+
+    def again(self, requests: Sequence[Request], canaries: int) -> Packed:
+        """Write a file that was written before; equal rows give equal bytes."""
+        with self._writer(self._canaries[:canaries]) as writer:
+            for request in requests:
+                writer.add(custom_id(request), *self._texts(request))
+            return self._finished(writer, requests, canaries)
+
+    def _writer(self, canaries: Sequence[str]) -> RequestWriter:
+        """A new file that begins with the requests whose answers are known."""
+        self._files += 1
+        path = self._scratch / f"requests-{self._files:06d}.jsonl"
+        # Tokens that may wait are counted over all jobs, by the caller.
+        limits = replace(self._limits, enqueued_tokens=None)
+        writer = RequestWriter(path, job_key="", template=self._template, limits=limits)
+        for position, text in enumerate(canaries):
+            writer.add(canary_id(position), [text], [len(text)])
+        return writer
+
+    def _finished(
+        self, writer: RequestWriter, requests: Sequence[Request], canaries: int
+    ) -> Packed:
+        file = writer.finish()
+        require_clean(file.path, self._template, self._limits)
+        return Packed(file, tuple(requests), canaries)
+
+    def _requests(
+        self, segments: Iterable[SegmentRows]
+    ) -> Iterator[tuple[SegmentRows, Request, list[str], list[int]]]:
+        for rows in segments:
+            opened = rows.open_rows()
+            if not opened:
+                continue
+            table, _ = self._chunks.chunks(rows.key)
+            for group in self._groups(rows, opened):
+                texts = table.column("text").take(pa.array(group, pa.int64())).to_pylist()
+                request = tuple((rows.key, row) for row in group)
+                yield rows, request, texts, [int(rows.tokens[row]) for row in group]
+
+    def _groups(self, rows: SegmentRows, opened: Sequence[int]) -> Iterator[list[int]]:
+        """Rows of one request each: few enough, not too many tokens, lonely ones alone."""
+        group: list[int] = []
+        tokens = 0
+        most = self._limits.tokens_per_request
+        for row in opened:
+            count = int(rows.tokens[row])
+            full = len(group) >= self._inputs or (most is not None and tokens + count > most)
+            if group and (full or rows.alone[row]):
+                yield group
+                group, tokens = [], 0
+            if rows.alone[row]:
+                yield [row]
+                continue
+            group.append(row)
+            tokens += count
+        if group:
+            yield group
+
+    def _texts(self, request: Request) -> tuple[list[str], list[int]]:
+        table = self._table(request[0][0])
+        at = pa.array([row for _, row in request], pa.int64())
+        texts = table.column("text").take(at).to_pylist()
+        return texts, table.column("token_count").take(at).to_pylist()
+
+    def _table(self, key: SegmentKey) -> pa.Table:
+        # Requests of a segment stand together: the last one read is the one wanted next.
+        if self._last is None or self._last[0] != key:
+            self._last = (key, self._chunks.chunks(key)[0])
+        return self._last[1]
+
+
+def _bury_or_part(rows: SegmentRows, request: Request, error: PermanentError) -> None:
+    """A row that no file takes dies; several of which one is to blame go alone next time."""
+    if len(request) == 1:
+        rows.bury(request[0][1], error.code, str(error))
+        return
+    for _, row in request:
+        rows.alone[row] = True
+
+
+def _less(limit: int | None, by: int) -> int | None:
+    return None if limit is None else limit - by

@@ -1,0 +1,237 @@
+"""What the workspace knows of embedding jobs: intents, handles, outcomes, and rows that are safe.
+
+``jobs/<chunking-id>/<embedding-id>/<job-key>/`` holds ``intent.json`` (what is about to be sent),
+``submitted.json`` (the provider's ids), ``outcome.json`` (what became of every row; the job is
+done) and ``rows/``: vectors of segments that the job could not complete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from embedmill.batch_provider import JobHandle
+from embedmill.embedder import Vectors
+from embedmill.embedding_job import Buckets
+from embedmill.errors import DamagedFileError
+from embedmill.job_rows import Rows
+from embedmill.parquet_files import from_parquet, to_parquet
+from embedmill.recipe import fingerprint_of
+from embedmill.sealed_json import sealed, unsealed
+from embedmill.segment import LayerNames, SegmentKey
+from embedmill.workspace import Workspace, create_once, require
+
+# Rows of one request.
+Request = tuple[tuple[SegmentKey, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What is about to be submitted.
+
+    Attributes:
+        key: of the job; follows from the rows and their tries.
+        created: UTC.
+        fingerprint: of the request file's bytes.
+        requests: rows of each request, in the order of the file's lines.
+        inputs: rows in all.
+        bytes: of the file.
+        tokens: as counted here.
+        canaries: requests with known answers, at the beginning of the file.
+    """
+
+    key: str
+    created: datetime
+    fingerprint: str
+    requests: tuple[Request, ...]
+    inputs: int
+    bytes: int
+    tokens: int
+    canaries: int = 0
+
+    def rows(self) -> dict[SegmentKey, list[int]]:
+        """Rows by segment."""
+        found: dict[SegmentKey, list[int]] = {}
+        for request in self.requests:
+            for key, row in request:
+                found.setdefault(key, []).append(row)
+        return found
+
+
+def job_key(requests: Sequence[Request], attempt: int) -> str:
+    """12 hexadecimal digits that follow from the rows and from how often these were sent before."""
+    rows = [[(key.shard, key.number, row) for key, row in request] for request in requests]
+    return fingerprint_of([attempt, rows])
+
+
+def custom_id(request: Request) -> str:
+    """Of a request: names its first row, ``7.12.345`` for row 345 of segment 12 of shard 7."""
+    key, row = request[0]
+    return f"{key.shard}.{key.number}.{row}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """What became of a job; with it the job is done.
+
+    Attributes:
+        status: of the provider's job, or ``quarantined``, ``abandoned``.
+        buckets: of its rows.
+        tokens: charged, as far as the provider said; None: it did not.
+        ended: UTC, ISO 8601, when it was collected.
+        counted: the rows were tried; False when the job never ran or could not be used.
+        again: rows to be sent again, by segment.
+        alone: of these, the ones that need a request of their own.
+        dead: (shard, number, row, code, message) of the rows that died.
+        note: for a person; why a job was not used.
+    """
+
+    status: str
+    buckets: Buckets = field(default_factory=Buckets)
+    tokens: int | None = None
+    ended: str = ""
+    counted: bool = True
+    again: Rows = field(default_factory=dict)
+    alone: Rows = field(default_factory=dict)
+    dead: tuple[tuple[int, int, int, str, str], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as the workspace has it."""
+
+    intent: Intent
+    handle: JobHandle | None
+    outcome: JobOutcome | None
+
+
+class JobRecords:
+    """Records of the jobs of one index version."""
+
+    def __init__(self, workspace: Workspace, index: str, version: LayerNames) -> None:
+        self._workspace = workspace
+        names = f"{version.chunking.id}/{version.embedding.id}"
+        self._folder = f"indexes/{index}/jobs/{names}"
+
+    def all(self) -> Iterator[JobRecord]:
+        """Every job, in the order of their keys."""
+        paths = {entry.path for entry in self._workspace.list(self._folder)}
+        for path in sorted(path for path in paths if path.endswith("/intent.json")):
+            yield self._record(path.removesuffix("/intent.json"), paths)
+
+    def _record(self, folder: str, paths: set[str]) -> JobRecord:
+        handle = outcome = None
+        if f"{folder}/submitted.json" in paths:
+            handle = _handle(self._json(f"{folder}/submitted.json"))
+        if f"{folder}/outcome.json" in paths:
+            outcome = _outcome(self._json(f"{folder}/outcome.json"))
+        return JobRecord(_intent(self._json(f"{folder}/intent.json")), handle, outcome)
+
+    def _json(self, path: str) -> dict[str, Any]:
+        return unsealed(require(self._workspace, path), path)
+
+    def intend(self, intent: Intent) -> None:
+        """Write an intent; afterwards it may be sent."""
+        record = {
+            **{name: getattr(intent, name) for name in Intent.__slots__ if name != "requests"},
+            "created": intent.created.isoformat(),
+            "requests": [
+                [(key.shard, key.number, row) for key, row in request]
+                for request in intent.requests
+            ],
+        }
+        self._put(f"{intent.key}/intent.json", record)
+
+    def submitted(self, key: str, handle: JobHandle) -> None:
+        """Write down that the job exists, and how it is found."""
+        record = {**asdict(handle), "created_at": handle.created_at.isoformat()}
+        self._put(f"{key}/submitted.json", record)
+
+    def collected(self, key: str, outcome: JobOutcome) -> None:
+        """Write the outcome; the job is done."""
+        record = {
+            **asdict(outcome),
+            "again": _rows_json(outcome.again),
+            "alone": _rows_json(outcome.alone),
+        }
+        self._put(f"{key}/outcome.json", record)
+
+    def _put(self, path: str, record: Mapping[str, object]) -> None:
+        if not create_once(self._workspace, f"{self._folder}/{path}", sealed(record)):
+            raise DamagedFileError(
+                f"{self._folder}/{path} is there with other content: another run works on this job",
+                hint="let one of them end, then run the same command again",
+            )
+
+    def keep_rows(
+        self, key: str, segment: SegmentKey, rows: Sequence[int], vectors: Vectors
+    ) -> None:
+        """Put vectors of a segment that is not complete yet; doing it again changes nothing."""
+        flat = pa.array(np.ascontiguousarray(vectors).ravel())
+        table = pa.table(
+            {
+                "row": pa.array(rows, pa.int32()),
+                "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+            }
+        )
+        path = f"{self._folder}/{key}/rows/s{segment.shard:04d}-{segment.number:08d}.parquet"
+        create_once(self._workspace, path, to_parquet(table, compression="none"))
+
+    def kept_rows(self) -> dict[SegmentKey, list[str]]:
+        """Where vectors of incomplete segments are, by segment."""
+        pattern = re.compile(r"/rows/s(\d{4,})-(\d{8})\.parquet$")
+        found: dict[SegmentKey, list[str]] = {}
+        for entry in self._workspace.list(self._folder):
+            match = pattern.search(entry.path)
+            if match:
+                key = SegmentKey(int(match.group(1)), int(match.group(2)))
+                found.setdefault(key, []).append(entry.path)
+        return found
+
+    def read_rows(self, path: str, dimension: int) -> tuple[list[int], Vectors]:
+        """Rows and vectors of one file."""
+        table = from_parquet(require(self._workspace, path), path)
+        vectors = table.column("vector").combine_chunks().flatten().to_numpy()
+        rows: list[int] = table.column("row").to_pylist()
+        return rows, vectors.reshape(-1, dimension).astype(np.float32, copy=False)
+
+
+def _rows_json(rows: Rows) -> list[list[Any]]:
+    return [[key.shard, key.number, list(values)] for key, values in sorted(rows.items())]
+
+
+def _rows(record: list[list[Any]]) -> dict[SegmentKey, list[int]]:
+    return {SegmentKey(shard, number): rows for shard, number, rows in record}
+
+
+def _intent(record: dict[str, Any]) -> Intent:
+    requests = tuple(
+        tuple((SegmentKey(shard, number), row) for shard, number, row in request)
+        for request in record["requests"]
+    )
+    created = datetime.fromisoformat(record["created"])
+    return Intent(**{**record, "requests": requests, "created": created})
+
+
+def _handle(record: dict[str, Any]) -> JobHandle:
+    return JobHandle(**{**record, "created_at": datetime.fromisoformat(record["created_at"])})
+
+
+def _outcome(record: dict[str, Any]) -> JobOutcome:
+    dead = tuple((s, n, row, code, message) for s, n, row, code, message in record["dead"])
+    return JobOutcome(
+        **{
+            **record,
+            "buckets": Buckets(**record["buckets"]),
+            "again": _rows(record["again"]),
+            "alone": _rows(record["alone"]),
+            "dead": dead,
+        }
+    )

@@ -76,6 +76,16 @@ class DraftOutcome:
         self.letters += other.letters
 
 
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """A new or changed document on its way."""
+
+    document: RawDocument
+    fingerprint: bytes
+    parsed: ParsedDocument
+    metadata: str
+
+
 class ShardDrafter:
     """Owns one shard's ledger and its unfinished segment. Not for two writers at once.
 
@@ -143,12 +153,10 @@ class ShardDrafter:
                 continue
             parsed = self._parse(document, outcome)
             if parsed is not None:
-                fresh.append((document, fingerprint, parsed))
-        for (document, fingerprint, parsed), chunks in zip(
-            fresh, self._chunk(fresh, outcome), strict=True
-        ):
+                fresh.append(_Fresh(document, fingerprint, *parsed))
+        for item, chunks in zip(fresh, self._chunk(fresh, outcome), strict=True):
             if chunks is not None:
-                self._take(document, fingerprint, parsed, chunks, outcome)
+                self._take(item, chunks, outcome)
         return outcome
 
     def finish(self) -> DraftOutcome:
@@ -209,46 +217,37 @@ class ShardDrafter:
         else:
             outcome.count(added=1, empty=empty)
 
-    def _parse(self, document: RawDocument, outcome: DraftOutcome) -> ParsedDocument | None:
+    def _parse(
+        self, document: RawDocument, outcome: DraftOutcome
+    ) -> tuple[ParsedDocument, str] | None:
         try:
             parsed = self._parser.parse(document.content or b"", document.media_type)
+            metadata = merged_metadata(document.metadata, parsed)
         except Exception as error:  # noqa: BLE001 - the row boundary: whatever a parser raises ends one document
             self._bury_error("parse", document, error, outcome)
             return None
         for warning in parsed.warnings:
             log.warning("%s: %s", document.uri, warning)
         outcome.count(warnings=len(parsed.warnings))
-        return parsed
+        return parsed, metadata
 
-    def _chunk(
-        self,
-        fresh: Sequence[tuple[RawDocument, bytes, ParsedDocument]],
-        outcome: DraftOutcome,
-    ) -> list[list[Chunk] | None]:
+    def _chunk(self, fresh: Sequence[_Fresh], outcome: DraftOutcome) -> list[list[Chunk] | None]:
         if not fresh:
             return []
         try:
-            return list(self._chunker.chunk([parsed for _, _, parsed in fresh]))
+            return list(self._chunker.chunk([item.parsed for item in fresh]))
         except Exception:  # noqa: BLE001 - one by one shows which document it was, and ends that one alone
-            return [self._chunk_one(document, parsed, outcome) for document, _, parsed in fresh]
+            return [self._chunk_one(item, outcome) for item in fresh]
 
-    def _chunk_one(
-        self, document: RawDocument, parsed: ParsedDocument, outcome: DraftOutcome
-    ) -> list[Chunk] | None:
+    def _chunk_one(self, item: _Fresh, outcome: DraftOutcome) -> list[Chunk] | None:
         try:
-            return self._chunker.chunk([parsed])[0]
+            return self._chunker.chunk([item.parsed])[0]
         except Exception as error:  # noqa: BLE001 - the row boundary: whatever a chunker raises ends one document
-            self._bury_error("chunk", document, error, outcome)
+            self._bury_error("chunk", item.document, error, outcome)
             return None
 
-    def _take(
-        self,
-        document: RawDocument,
-        fingerprint: bytes,
-        parsed: ParsedDocument,
-        chunks: list[Chunk],
-        outcome: DraftOutcome,
-    ) -> None:
+    def _take(self, item: _Fresh, chunks: list[Chunk], outcome: DraftOutcome) -> None:
+        document = item.document
         if len(chunks) > MAX_SEGMENT_CHUNKS:
             error = PermanentError(
                 f"{len(chunks):,} chunks, a document may have {MAX_SEGMENT_CHUNKS:,}",
@@ -262,9 +261,9 @@ class ShardDrafter:
         hashes = [text_hash(chunk.text) for chunk in chunks]
         drafted = DraftedDocument(
             doc_id=document.doc_id,
-            fingerprint=fingerprint,
+            fingerprint=item.fingerprint,
             uri=document.uri,
-            metadata=merged_metadata(document.metadata, parsed),
+            metadata=item.metadata,
             chunks=chunks,
             hashes=hashes,
             same_as=self._same_as(document.doc_id, entry, hashes),
@@ -272,7 +271,7 @@ class ShardDrafter:
         )
         self._pending.add(drafted)
         known = entry is not None
-        self.ledger.put(key, LedgerEntry(fingerprint, len(chunks), self._next, known))
+        self.ledger.put(key, LedgerEntry(item.fingerprint, len(chunks), self._next, known))
         outcome.count(changed=int(known), added=int(not known), empty=int(not chunks))
         self._commit_when_full(outcome)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import orjson
 import yaml
 
 from embedmill.parser import ParsedDocument
@@ -54,8 +55,10 @@ def _front_matter(text: str) -> tuple[dict[str, object], tuple[str, ...], int]:
         return {}, (), 0
     block = text[opening.end() : closing.start()]
     try:
-        values = yaml.load(block, _FrontMatterLoader)  # noqa: S506 (a safe loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        values = json_value(yaml.load(block, _FrontMatterLoader))  # noqa: S506 (a safe loader)
+        # Half of a surrogate pair can be written in YAML, and hundreds of levels.
+        orjson.dumps(values)
+    except (yaml.YAMLError, ValueError, RecursionError, orjson.JSONEncodeError) as error:
         if not _FIRST_KEY.match(block):
             return {}, (), 0
         warning = f"front matter is not valid YAML, kept as {RAW_FRONT_MATTER!r}: {_place(error)}"
@@ -64,9 +67,7 @@ def _front_matter(text: str) -> tuple[dict[str, object], tuple[str, ...], int]:
         return {}, (), closing.end()
     if not isinstance(values, dict):
         return {}, (), 0
-    reduced = json_value(values)
-    assert isinstance(reduced, dict)
-    return reduced, (), closing.end()
+    return values, (), closing.end()
 
 
 def _place(error: Exception) -> str:

@@ -36,7 +36,10 @@ class LineParser:
         if "DEEP" in text:
             raise RecursionError
         warnings = ("a bit odd",) if "ODD" in text else ()
-        return ParsedDocument(text, metadata={"parsed": True, "both": "parsed"}, warnings=warnings)
+        metadata = {"parsed": True, "both": "parsed"}
+        if "NOTJSON" in text:
+            metadata["half"] = "\ud800"
+        return ParsedDocument(text, metadata=metadata, warnings=warnings)
 
 
 class WordChunker:
@@ -197,6 +200,7 @@ def test_a_row_of_unknown_identity_is_counted_as_such(shard):
         ("REFUSED", "parse", "no-good", "not like this; write it otherwise"),
         ("SURPRISE secret", "parse", "unexpected", "ZeroDivisionError in the parse step"),
         ("DEEP", "parse", "unexpected", "RecursionError in the parse step"),
+        ("NOTJSON", "parse", "unexpected", "TypeError in the parse step"),
         ("TOOLONG", "chunk", "over-window", "over the window"),
         ("PANIC secret", "chunk", "unexpected", "ValueError in the chunk step"),
     ],

@@ -105,3 +105,11 @@ def test_markup_within_fences_is_text_like_any_other():
     text = "## A\n\n```html\n<h1>x</h1>\n```\n## B\n```xml\n<a/>\n```\n"
 
     assert parse(text).text == text
+
+
+@pytest.mark.parametrize("block", ['title: "\\uD800"', "a: " + "[" * 300 + "]" * 300])
+def test_front_matter_that_json_cannot_hold_is_kept_word_for_word_with_a_warning(block):
+    content = f"---\n{block}\n---\nText\n".encode()
+    parsed = MediaTypeParser().parse(content, "text/markdown")
+    assert parsed.metadata == {"front_matter": block + "\n"}
+    assert len(parsed.warnings) == 1

@@ -1,0 +1,214 @@
+"""What an OpenAI-style error reply means for the caller, whoever made the request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from math import isfinite
+
+import msgspec
+
+from embedmill.batch_provider import QUEUE_FULL
+from embedmill.errors import (
+    EmbedmillError,
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    StopRunError,
+    TransientError,
+)
+from embedmill.redaction import redacted
+
+# All mean that waiting does not help. OpenAI's error codes guide, as of November 2026; the SDK
+# retries them like rate limits.
+NO_MONEY = frozenset(
+    {
+        "insufficient_quota",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "billing_hard_limit_reached",
+    }
+)
+# The provider's name of :data:`~embedmill.batch_provider.QUEUE_FULL`.
+TOKEN_LIMIT = "token_limit_exceeded"  # noqa: S105, the name of an error
+# A 400 about one of these is about the settings: every row would fail alike.
+_SETTINGS_PARAMS = frozenset({"model", "dimensions", "encoding_format", "user"})
+_RETRIED = frozenset({408, 409, 425, 499})
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MESSAGE_LIMIT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """A reply with a status of 400 or above.
+
+    Attributes:
+        status: of HTTP.
+        headers: names in lower case.
+        body: as it came; JSON, or HTML of a proxy.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """What the body of an error says; empty where it does not.
+
+    Attributes:
+        code: or else the type.
+        type: kind of error.
+        param: of the request that is to blame.
+        message: redacted, short.
+    """
+
+    code: str = ""
+    type: str = ""
+    param: str = ""
+    message: str = ""
+
+
+def error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
+    """The error that tells the caller what to do next.
+
+    Args:
+        reply: of the server.
+        doing: what was asked for, for the message.
+        now: seconds since the epoch, for waits that are given as a date.
+
+    Returns:
+        ``StopRunError`` for keys, money and settings; ``RateLimitedError``; ``TransientError`` for
+        what the server may get over; ``RefusedError`` for a thing that is not there;
+        ``PermanentError`` for a request that was refused for what it holds.
+    """
+    detail = detail_of(reply.body)
+    status = f"{reply.status} {detail.code}".strip()
+    message = f"{doing}: {status}: {detail.message or _phrase(reply.status)}"
+    stop = _stop(reply.status, detail, message)
+    if stop is not None:
+        return stop
+    if TOKEN_LIMIT in {detail.code, detail.type}:
+        return TransientError(message, code=QUEUE_FULL)
+    if reply.status == 429:
+        return RateLimitedError(message, retry_after=retry_after(reply, detail.message, now))
+    if reply.status >= 500 or reply.status in _RETRIED:
+        return TransientError(message, code=f"http-{reply.status}")
+    if reply.status == 404:
+        return RefusedError(message, code="not-found")
+    return PermanentError(message, code=detail.code or f"http-{reply.status}")
+
+
+def _stop(status: int, detail: ErrorDetail, message: str) -> StopRunError | None:
+    if status == 402 or not NO_MONEY.isdisjoint({detail.code, detail.type}):
+        return StopRunError(
+            message,
+            code="insufficient-quota",
+            hint="add credit or raise the limit, then run the same command again: what was paid "
+            "for is kept",
+        )
+    if status in {401, 403}:
+        return StopRunError(
+            message, code="credentials", hint="check the key, its project and its rights"
+        )
+    if detail.code == "model_not_found" or (
+        status in {400, 422} and detail.param in _SETTINGS_PARAMS
+    ):
+        return StopRunError(message, code="embedder-settings", hint="check the embedder's settings")
+    return None
+
+
+def detail_of(body: bytes) -> ErrorDetail:
+    """Read the body of an error, whatever it is."""
+    try:
+        record = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ErrorDetail(message=_plain(body))
+    return detail_of_record(record)
+
+
+def detail_of_record(record: object) -> ErrorDetail:
+    """Read a decoded error: ``{"error": {...}}``, ``{"error": "..."}`` or ``{"detail": "..."}``."""
+    if not isinstance(record, dict):
+        return ErrorDetail(message=_short(str(record)))
+    error = record.get("error", record.get("detail", record))
+    if not isinstance(error, dict):
+        return ErrorDetail(message=_short(str(error)))
+    kind = str(error.get("type") or "")
+    return ErrorDetail(
+        code=str(error.get("code") or kind),
+        type=kind,
+        param=str(error.get("param") or ""),
+        message=_short(str(error.get("message") or "")),
+    )
+
+
+def retry_after(reply: ErrorReply, message: str, now: float) -> float | None:
+    """Seconds that a 429 asks to wait; None when it does not say, or says nonsense.
+
+    In this order: ``retry-after-ms``; ``retry-after`` in seconds or as a date; the reset of
+    whichever limit has nothing left (``x-ratelimit-reset-requests: 6m0s``); the message ("try again
+    in 1.2s").
+    """
+    headers = reply.headers
+    stated = _number(headers.get("retry-after-ms"), 0.001)
+    if stated is None:
+        stated = _number(headers.get("retry-after"), 1.0)
+    if stated is None:
+        stated = _until(headers.get("retry-after"), now)
+    if stated is None:
+        resets = [
+            _duration(headers.get(f"x-ratelimit-reset-{what}", ""))
+            for what in ("requests", "tokens")
+            if headers.get(f"x-ratelimit-remaining-{what}") == "0"
+        ]
+        stated = max((seconds for seconds in resets if seconds is not None), default=None)
+    if stated is None:
+        stated = _duration(message.partition("try again in ")[2].split(" ")[0])
+    return stated
+
+
+def _number(value: str | None, unit: float) -> float | None:
+    try:
+        seconds = float(value) * unit if value else None
+    except ValueError:
+        return None
+    return max(0.0, seconds) if seconds is not None and isfinite(seconds) else None
+
+
+def _until(value: str | None, now: float) -> float | None:
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now) if value else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _duration(value: str) -> float | None:
+    parts = _DURATION.findall(value)
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts) if parts else None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no reason given"
+
+
+def _plain(body: bytes) -> str:
+    # The words of an HTML page, without its styles and tags.
+    text = body[:4096].decode("utf-8", "replace")
+    text = re.sub(r"(?is)<(style|script)\b.*?</\1>", " ", text)
+    return _short(" ".join(re.sub(r"<[^>]*>", " ", text).split()))
+
+
+def _short(message: str) -> str:
+    message = redacted(message)
+    return message if len(message) <= _MESSAGE_LIMIT else f"{message[:_MESSAGE_LIMIT]}..."

@@ -1,0 +1,261 @@
+"""The fake OpenAI server's state: files, the bill, and what counts as an error."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from embedmill.openai_tokens import estimated_tokens
+from embedmill.testing.openai_faults import FaultPlan
+
+# As OpenAI's: bytes of a batch file, seconds that files are kept.
+FILE_BYTES = 209_715_200
+KEPT_S = 30 * 86_400
+
+
+class ApiError(Exception):
+    """An error reply in the making."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+        self.headers: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How the fake server behaves when nothing goes wrong.
+
+    Attributes:
+        polls_per_status: questions about a job before it moves on; 0: the first finds it finished.
+        enqueued_tokens: over all unfinished jobs; a job beyond it fails after its creation.
+        creations_per_hour: of jobs.
+        ranges: whether a part of a file may be asked for.
+        base64: whether ``encoding_format: base64`` is honoured.
+        refused_words: a text with one of them is refused, as a text is that the model cannot take.
+        count_tokens: of one text.
+        share_done_at_cancel: of a running job's rows that were executed, and are charged for.
+        api_key: the only one that is right; empty: any.
+        now: seconds since the epoch.
+    """
+
+    polls_per_status: int = 1
+    enqueued_tokens: int | None = None
+    creations_per_hour: int = 2000
+    ranges: bool = True
+    base64: bool = True
+    refused_words: tuple[str, ...] = ()
+    count_tokens: Callable[[str], int] = estimated_tokens
+    share_done_at_cancel: float = 0.5
+    api_key: str = ""
+    now: Callable[[], float] = time.time
+
+
+@dataclass(slots=True)
+class Charge:
+    """What one job, or all direct requests, were charged for."""
+
+    texts: int = 0
+    tokens: int = 0
+
+
+class Bill:
+    """What was embedded and charged for, by job and by text. Texts are kept as digests."""
+
+    DIRECT = "direct"
+
+    def __init__(self) -> None:
+        self.charges: dict[str, Charge] = {}
+        self._times: Counter[bytes] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, job_id: str, texts: Sequence[str], tokens: int) -> None:
+        """Charge for texts."""
+        with self._lock:
+            charge = self.charges.setdefault(job_id, Charge())
+            charge.texts += len(texts)
+            charge.tokens += tokens
+            self._times.update(map(_digest, texts))
+
+    @property
+    def texts(self) -> int:
+        """Charged for, each as often as it was."""
+        return sum(self._times.values())
+
+    @property
+    def tokens(self) -> int:
+        """Charged for."""
+        return sum(charge.tokens for charge in self.charges.values())
+
+    def times(self, text: str) -> int:
+        """How often this text was charged for."""
+        return self._times[_digest(text)]
+
+    def more_than_once(self) -> int:
+        """Number of different texts that were charged for more than once."""
+        return sum(times > 1 for times in self._times.values())
+
+    def summary(self) -> dict[str, Any]:
+        """The bill as JSON."""
+        with self._lock:
+            return {
+                "texts": self.texts,
+                "tokens": self.tokens,
+                "texts_charged_more_than_once": self.more_than_once(),
+                "jobs": {
+                    job_id: {"texts": charge.texts, "tokens": charge.tokens}
+                    for job_id, charge in self.charges.items()
+                },
+            }
+
+
+@dataclass(slots=True)
+class StoredFile:
+    """A file and where its bytes are."""
+
+    id: str
+    name: str
+    purpose: str
+    path: Path
+    created_at: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.path.stat().st_size
+
+    def record(self) -> dict[str, Any]:
+        """As the API shows it."""
+        return {
+            "object": "file",
+            "id": self.id,
+            "purpose": self.purpose,
+            "filename": self.name,
+            "bytes": self.size,
+            "created_at": self.created_at,
+            "expires_at": self.created_at + KEPT_S,
+            "status": "processed",
+            "status_details": None,
+        }
+
+
+@dataclass(slots=True)
+class Account:
+    """All files and the bill of one fake server.
+
+    Attributes:
+        folder: holds the files' bytes.
+        options: how the server behaves.
+        plan: what goes wrong.
+        bill: what was charged for.
+        lock: held by whoever changes files or jobs.
+    """
+
+    folder: Path
+    options: ServerOptions
+    plan: FaultPlan
+    bill: Bill = field(default_factory=Bill)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    files: dict[str, StoredFile] = field(default_factory=dict)
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def new_id(self, kind: str) -> str:
+        """The next id of a kind: ``file-0000000001``."""
+        with self.lock:
+            self._counts[kind] += 1
+            return f"{kind}{self._counts[kind]:010d}"
+
+    def new_file(self, name: str, purpose: str) -> StoredFile:
+        """A file that is not listed before :meth:`keep`; its bytes are for the caller to write."""
+        file_id = self.new_id("file-")
+        path = self.folder / file_id
+        return StoredFile(file_id, name, purpose, path, int(self.options.now()))
+
+    def keep(self, file: StoredFile) -> dict[str, Any]:
+        """List a file from now on.
+
+        Raises:
+            ApiError: it is no file for jobs, by its name or its size. Lines are not looked at.
+        """
+        if file.purpose == "batch" and not file.name.endswith(".jsonl"):
+            raise ApiError(400, "Invalid file format for Batch API. Must be .jsonl")
+        if file.size > FILE_BYTES:
+            raise ApiError(413, f"{file.size} bytes; the maximum is {FILE_BYTES}")
+        with self.lock:
+            self.files[file.id] = file
+        return file.record()
+
+    def file(self, file_id: str) -> StoredFile:
+        """One file.
+
+        Raises:
+            ApiError: there is none.
+        """
+        with self.lock:
+            if file_id not in self.files:
+                raise ApiError(404, f"No such File object: {file_id}", param="id")
+            return self.files[file_id]
+
+    def delete_file(self, file_id: str) -> dict[str, Any]:
+        """Forget a file."""
+        file = self.file(file_id)
+        with self.lock:
+            del self.files[file_id]
+        file.path.unlink(missing_ok=True)
+        return {"id": file_id, "object": "file", "deleted": True}
+
+    def list_files(self, query: dict[str, str]) -> dict[str, Any]:
+        """Part of all files, newest first unless ``order=asc``."""
+        with self.lock:
+            files: Iterator[StoredFile] = iter(list(self.files.values()))
+        chosen = [
+            file.record() for file in files if query.get("purpose", file.purpose) == file.purpose
+        ]
+        if query.get("order", "desc") == "desc":
+            chosen.reverse()
+        return page(chosen, query, most=10_000, default=10_000)
+
+
+def page(
+    records: list[dict[str, Any]], query: dict[str, str], *, most: int, default: int
+) -> dict[str, Any]:
+    """Part of a listing, after the id ``after``.
+
+    Raises:
+        ApiError: the limit is out of bounds, or there is no such id.
+    """
+    limit = int(query.get("limit", default))
+    if not 1 <= limit <= most:
+        raise ApiError(400, f"limit must be from 1 to {most}", param="limit")
+    ids = [record["id"] for record in records]
+    after = query.get("after")
+    if after is not None and after not in ids:
+        raise ApiError(400, f"No such object: {after}", param="after")
+    start = ids.index(after) + 1 if after is not None else 0
+    data = records[start : start + limit]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": start + limit < len(records),
+    }
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()

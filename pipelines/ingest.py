@@ -112,6 +112,10 @@ class OpenVersion:
         """Do the work, check the counts, record the version; leave a report however it ends."""
         try:
             work()
+            if execution.parked:
+                report = execution.report("waiting")
+                self.leave_report(report)
+                return report
             execution.count()
             report = execution.report("succeeded")
             _require_sums(report)
@@ -138,8 +142,11 @@ class OpenVersion:
             log.warning("no report was written: %s", error)
 
     def _record(self, execution: Execution, report: RunReport) -> None:
-        """Record what the version holds now; the first complete version of an index goes live."""
-        first = self._state.published is None
+        """Record what the version holds now; the first complete version of an index goes live.
+
+        Only an ingest knows that a version is complete: it has read the whole source.
+        """
+        first = self._state.published is None and self._pipeline == "ingest"
         holds = {"documents": report.live_documents, "records": report.live_records}
         # A run that was killed after its last segment has left the counts of the run before.
         recorded = {name: self._version.counts.get(name) for name in holds}

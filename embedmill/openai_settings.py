@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from embedmill.job_settings import EmbeddingJobSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 
@@ -89,6 +90,14 @@ class OpenAIEmbedderSettings(Frozen):
         description="Tokens that may wait in embedding jobs at a time, by the tier of your "
         "account; without it the server's refusals are waited out.",
     )
+
+    mode: Literal["realtime", "batch", "auto"] = Field(
+        default="auto",
+        description="How documents are embedded: one request at a time at full price (`realtime`), "
+        "through embedding jobs at half price within a day (`batch`), or through jobs but for what "
+        "is too little or too late for one (`auto`).",
+    )
+    jobs: EmbeddingJobSettings = EmbeddingJobSettings()
 
     @model_validator(mode="after")
     def _dimensions_fit(self) -> Self:

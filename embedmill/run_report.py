@@ -14,7 +14,7 @@ from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace
 
 Pipeline = Literal["ingest", "replay", "compact", "audit"]
-RunStatus = Literal["succeeded", "partial", "failed", "interrupted"]
+RunStatus = Literal["succeeded", "partial", "failed", "interrupted", "waiting"]
 _FORM = "%Y%m%dT%H%M%SZ"
 _ID = re.compile(r"\d{8}T\d{6}Z")
 
@@ -29,7 +29,8 @@ class RunReport:
         version: index version (``v1``).
         pipeline: what was run.
         executor: ``inline`` or ``ray``.
-        status: ``succeeded``; ``partial`` when rows died; ``failed``; ``interrupted``.
+        status: ``succeeded``; ``partial`` when rows died; ``failed``; ``interrupted``;
+            ``waiting`` for embedding jobs that go on at the provider.
         started: UTC, ISO 8601.
         seconds: how long it took, start of the workers included.
         documents: of the scan.

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from embedmill.errors import SettingsError
 from embedmill.redaction import redacted
-from embedmill.settings import SECRET_PATTERN, Settings
+from embedmill.setting_types import SECRET_PATTERN
+from embedmill.settings import Settings
 from embedmill.settings_problems import field_at, problems_of, section_models
 from embedmill.settings_yaml import Path as KeyPath
 from embedmill.settings_yaml import YamlText, dump_yaml, parse_yaml, scalar_or_flow

@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from embedmill.redaction import redacted
-from embedmill.settings import NAME_PATTERN, SECRET_PATTERN, Frozen, Settings, is_secret
+from embedmill.setting_types import NAME_PATTERN, SECRET_PATTERN, Frozen, is_secret
+from embedmill.settings import Settings
 from embedmill.settings_yaml import Path
 
 # Names that other tools give to the same thing.

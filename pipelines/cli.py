@@ -34,7 +34,7 @@ app = typer.Typer(
     "Start with: embedmill ingest SETTINGS.yaml, then embedmill search QUESTION -c SETTINGS.yaml. "
     "Exit status: 0 all well; 2 wrong usage or settings; 3 done, but some rows died; 4 refused, "
     "nothing changed; 5 the run failed; 6 somebody else holds the index; 7 an audit has findings; "
-    "75 stopped, run again.",
+    "8 embedding jobs go on at the provider, run again later; 75 stopped, run again.",
 )
 app.add_typer(cli_dead_letters.app, name="dlq")
 app.command("search")(cli_reading.search)
@@ -60,6 +60,12 @@ AllowDeletesOption = Annotated[
     bool,
     typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
 ]
+NoWaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait", help="Submit embedding jobs and exit (status 8); run again to collect."
+    ),
+]
 TolerateDeadOption = Annotated[
     bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
 ]
@@ -78,6 +84,7 @@ def ingest(
     allow_deletes: AllowDeletesOption = False,
     take_over: TakeOverOption = False,
     tolerate_dead: TolerateDeadOption = False,
+    no_wait: NoWaitOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -86,7 +93,9 @@ def ingest(
 
     configure_logging(verbose=verbose)
     settings = _with_source(config, overrides, source, index)
-    choices = RunOptions(allow_deletes=allow_deletes, take_over=take_over)
+    choices = RunOptions(
+        allow_deletes=allow_deletes, take_over=take_over, wait_for_jobs=not no_wait
+    )
     with running(settings, choices, local=local, address=address) as (executor, options):
         report = run_ingest(settings, executor, options)
     if source is not None and not as_json:

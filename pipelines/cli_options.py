@@ -24,7 +24,7 @@ from embedmill.settings_file import load_settings
 
 # Exit statuses, documented in the README.
 OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED = range(7)
-FINDINGS, INTERRUPTED = 7, 75
+FINDINGS, WAITING, INTERRUPTED = 7, 8, 75
 
 P = ParamSpec("P")
 T = TypeVar("T")

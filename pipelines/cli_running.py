@@ -16,7 +16,7 @@ import typer
 from embedmill.executor import Executor, InlineExecutor
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
-from pipelines.cli_options import DEAD_LETTERS, OK, err, print_lines
+from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines
 from pipelines.cli_reading import print_json
 from pipelines.deferred_executor import DeferredExecutor
 from pipelines.execution import RunOptions
@@ -89,4 +89,6 @@ def finish(report: RunReport, *, as_json: bool, tolerate_dead: bool = False) -> 
         print_json(report.to_json())
     else:
         print_lines(summary(report))
+    if report.status == "waiting":
+        raise typer.Exit(WAITING)
     raise typer.Exit(DEAD_LETTERS if report.dead_letters and not tolerate_dead else OK)

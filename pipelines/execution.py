@@ -16,6 +16,7 @@ from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
 from embedmill.errors import RefusedError, ShardOwnedElsewhereError, StopRunError
 from embedmill.executor import Executor
+from embedmill.job_assembly import uses_jobs
 from embedmill.lease import Lease
 from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext, utc_now
@@ -26,6 +27,7 @@ from embedmill.text_index import Loan, TextIndex
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage, EmbedStage
+from pipelines.job_stage import JobStage
 from pipelines.pools import add_pools, pool_sizes
 from pipelines.scan import SHARD, Scan
 
@@ -62,6 +64,7 @@ class RunOptions:
         on_progress: told a few times a second.
         stop: when set, nothing new starts, what is in flight ends, and the run is resumable.
         take_over: take the lease from a holder that seems alive.
+        wait_for_jobs: False ends the run when all embedding jobs are submitted.
         clock: monotonic seconds, for waits between tries.
         sleep: waits for so many seconds.
     """
@@ -70,6 +73,7 @@ class RunOptions:
     on_progress: Callable[[Progress], None] = lambda _: None
     stop: threading.Event | None = None
     take_over: bool = False
+    wait_for_jobs: bool = True
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
@@ -103,9 +107,7 @@ class Execution:
         self._faults = FaultPolicy(executor, options.clock)
         self._dispatcher = Dispatcher(executor, self._faults)
         self._apply = ApplyStage(self._dispatcher, self._faults, sizes.writers)
-        self._embed = EmbedStage(
-            self._dispatcher, self._faults, sizes.embed_workers, self._apply.ready
-        )
+        self._embed: EmbedStage | JobStage = self._embed_stage()
         self._announced: dict[int, int] = {}
         self._texts = TextIndex()
         self._scan: Scan | None = None
@@ -113,11 +115,29 @@ class Execution:
         self._live_documents = -1
         self._stored = -1
 
-    def prepare(self, *, fill: bool = True) -> int:
+    def _embed_stage(self) -> EmbedStage | JobStage:
+        if uses_jobs(self._context.settings):
+            return JobStage(
+                self._dispatcher,
+                self._faults,
+                self._apply.ready,
+                more_to_come=lambda: self._scan is not None and not self._scan.finished,
+                wait=self._options.wait_for_jobs,
+            )
+        workers = self._sizes.embed_workers
+        return EmbedStage(self._dispatcher, self._faults, workers, self._apply.ready)
+
+    @property
+    def parked(self) -> bool:
+        """Embedding jobs go on at the provider; another run collects them."""
+        return self._embed.parked and not self._embed.idle
+
+    def prepare(self, *, fill: bool = True, copied: Sequence[IndexVersion] = ()) -> int:
         """Declare the workers, open the store, queue what earlier runs left between the layers.
 
         Args:
             fill: False leaves the store closed, for work that does not touch it.
+            copied: versions for which an interrupted compaction is to be finished before.
 
         Returns:
             How many segments were left.
@@ -128,6 +148,8 @@ class Execution:
         add_pools(self._dispatcher, self._context, self._sizes, starts)
         if fill:
             self._dispatcher.ask((WRITE, 0), "prepare")
+        for worker in range(self._sizes.shard_workers if copied else 0):
+            self._dispatcher.ask((SHARD, worker), "finish_copies", tuple(copied))
         self._resume(committed)
         return self._apply.waiting
 
@@ -209,7 +231,7 @@ class Execution:
 
         Args:
             versions: of the index.
-            spare: segments beyond twice the need that are left alone.
+            spare: see ``ShardCompactor.compact``.
         """
         total = Compaction(0, 0)
         for worker in range(self._sizes.shard_workers):
@@ -332,6 +354,8 @@ class Execution:
         self._embed.pump()
         self._apply.pump()
         scanned = self._scan is None or self._scan.finished
+        if self._embed.parked:
+            return scanned and self._apply.starved
         return scanned and self._embed.idle and self._apply.idle
 
     def _stop(self) -> None:

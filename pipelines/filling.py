@@ -89,6 +89,11 @@ class EmbedStage:
         return not self._unembedded
 
     @property
+    def parked(self) -> bool:
+        """Whether what is left goes on without us: never, workers are ours."""
+        return False
+
+    @property
     def retrying(self) -> bool:
         """A segment waits for the time of its next try."""
         return len(self._later) > 0
@@ -243,6 +248,12 @@ class ApplyStage:
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
         return not (self._busy or self._later or any(self._order.values()))
+
+    @property
+    def starved(self) -> bool:
+        """Nothing runs, and whatever waits, waits for vectors."""
+        heads = (order[0] for order in self._order.values() if order)
+        return not (self._busy or self._later or any(head in self._ready for head in heads))
 
     @property
     def retrying(self) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.embed_worker import EmbedWorker
+from actors.embedding_job_runner import EmbeddingJobRunner
 from actors.read_worker import ReadWorker
 from actors.shard_worker import ShardWorker
 from actors.store_writer import StoreWriter
 from embedmill.executor import Executor, WorkerSpec
+from embedmill.job_assembly import uses_jobs
 from embedmill.run_context import RunContext
 from embedmill.settings import Settings
 from embedmill.vector_stores.build import store_limits
@@ -63,6 +65,10 @@ def add_pools(
             for worker in range(sizes.shard_workers)
         ],
     )
-    embed = WorkerSpec(EmbedWorker, (context,), cpus=1.0, gpus=gpus)
-    dispatcher.add_pool(EMBED, [embed] * sizes.embed_workers)
+    if uses_jobs(settings):
+        # One poller for one account; waiting takes no core.
+        dispatcher.add_pool(EMBED, [WorkerSpec(EmbeddingJobRunner, (context,))])
+    else:
+        embed = WorkerSpec(EmbedWorker, (context,), cpus=1.0, gpus=gpus)
+        dispatcher.add_pool(EMBED, [embed] * sizes.embed_workers)
     dispatcher.add_pool(WRITE, [WorkerSpec(StoreWriter, (context,))] * sizes.writers)

@@ -41,6 +41,8 @@ def summary(report: RunReport) -> Iterator[str]:
 
 def verdict(report: RunReport) -> str:
     """One phrase that says how it went."""
+    if report.status == "waiting":
+        return "embedding jobs go on at the provider; run the same command later to collect them"
     if report.status == "partial":
         return f"completed with {report.dead_letters:,} dead letters (see: embedmill dlq list)"
     if report.status == "succeeded" and not report.changed_anything:

@@ -15,7 +15,8 @@ from typing import Annotated, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from embedmill.settings import NAME_PATTERN, Frozen, Settings, is_secret
+from embedmill.setting_types import NAME_PATTERN, Frozen, is_secret
+from embedmill.settings import Settings
 from embedmill.settings_problems import kinds_of, section_models
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"

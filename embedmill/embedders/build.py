@@ -7,6 +7,7 @@ from typing import assert_never
 from embedmill.embedder import Embedder
 from embedmill.embedders.hashing import HashingEmbedder, hashing_recipe
 from embedmill.embedders.word_tokenizer import WordTokenizer
+from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.settings import (
     EmbedderSettings,
@@ -31,6 +32,8 @@ def embedding_recipe(settings: EmbedderSettings, metric: Metric) -> EmbeddingRec
             from embedmill.embedders.local_recipe import local_recipe
 
             return local_recipe(settings, metric)
+        case OpenAIEmbedderSettings():
+            return openai_recipe(settings, metric)
         case _:
             assert_never(settings)
 
@@ -48,6 +51,10 @@ def token_window(settings: EmbedderSettings) -> TokenWindow:
             from embedmill.embedders.local_recipe import local_window
 
             return local_window(settings)
+        case OpenAIEmbedderSettings():
+            from embedmill.openai_tokens import token_counter
+
+            return TokenWindow(token_counter(settings.tokenizer), settings.max_tokens, "")
         case _:
             assert_never(settings)
 
@@ -67,5 +74,9 @@ def build_embedder(settings: EmbedderSettings, recipe: EmbeddingRecipe) -> Embed
             from embedmill.embedders.sentence_transformers import SentenceTransformersEmbedder
 
             return SentenceTransformersEmbedder(settings, recipe)
+        case OpenAIEmbedderSettings():
+            from embedmill.embedders.openai import OpenAIEmbedder
+
+            return OpenAIEmbedder(settings, recipe)
         case _:
             assert_never(settings)

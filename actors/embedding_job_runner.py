@@ -1,0 +1,80 @@
+"""Runs a provider's embedding jobs for the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from embedmill.assembly import Layers, embedder_of
+from embedmill.counts import ChunkCounts
+from embedmill.dead_letter import bury_chunks
+from embedmill.embedding import EmbedOutcome
+from embedmill.job_assembly import job_runner_of
+from embedmill.run_context import RunContext
+from embedmill.segment import SegmentKey
+from embedmill.text_index import Loan
+
+
+@dataclass(frozen=True, slots=True)
+class JobsAdvanced:
+    """What a call did.
+
+    Attributes:
+        done: segments that have vectors now, with the counts of their chunks.
+        jobs: that are not collected.
+        rows: that wait for a job or are in one.
+        wait_s: nothing needs doing earlier than that.
+    """
+
+    done: tuple[tuple[SegmentKey, ChunkCounts], ...]
+    jobs: int
+    rows: int
+    wait_s: float
+
+
+class EmbeddingJobRunner:
+    """One poller for one account; holds neither a model nor a GPU."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._layers = Layers(context)
+        self._runner = job_runner_of(
+            context,
+            self._layers.workspace,
+            self._layers.chunks,
+            self._layers.vectors,
+            embedder_of(context.settings, context.embedding),
+        )
+
+    def advance(
+        self,
+        offers: Sequence[tuple[SegmentKey, Sequence[Loan]]],
+        flush: bool,  # noqa: FBT001 - of a call over the wire
+    ) -> JobsAdvanced:
+        """Take new segments and do what is due, without waiting.
+
+        Args:
+            offers: segments that need vectors, with their loans.
+            flush: no more segments will come soon.
+
+        Raises:
+            StopRunError: credentials, money, or a job whose results cannot be used.
+        """
+        for key, loans in offers:
+            self._runner.offer(key, loans)
+        advance = self._runner.advance(flush=flush)
+        for key, outcome in advance.done:
+            self._bury(key, outcome)
+        done = tuple((key, outcome.counts) for key, outcome in advance.done)
+        return JobsAdvanced(done, advance.jobs, advance.rows, advance.wait_s)
+
+    def _bury(self, key: SegmentKey, outcome: EmbedOutcome) -> None:
+        if outcome.failures:
+            bury_chunks(
+                self._layers.workspace,
+                self._context,
+                self._layers.chunks,
+                key,
+                "embed",
+                outcome.failures.values(),
+            )

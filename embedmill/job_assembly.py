@@ -1,0 +1,153 @@
+"""Settings in, a live runner of embedding jobs out."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from embedmill.batch_provider import BatchEmbeddingProvider
+from embedmill.embedder import Embedder, Vectors
+from embedmill.embedding_job import JobPolicy
+from embedmill.errors import RefusedError, SettingsError
+from embedmill.job_desk import JobParts
+from embedmill.job_packing import Packer
+from embedmill.job_records import JobRecords
+from embedmill.job_runner import JobRunner
+from embedmill.openai_settings import OpenAIEmbedderSettings
+from embedmill.recipe import EmbeddingRecipe
+from embedmill.request_file import RequestTemplate
+from embedmill.run_context import RunContext
+from embedmill.sealed_json import sealed, unsealed
+from embedmill.segment import ChunkLayer, VectorLayer
+from embedmill.settings import EmbedderSettings, Settings
+from embedmill.workspace import Workspace, create_once
+
+# Plain sentences of different fields, so that two swapped answers cannot look alike.
+KNOWN_TEXTS = (
+    "The lighthouse keeper wrote down the height of the tide every morning.",
+    "A balanced binary tree keeps its depth logarithmic in the number of nodes.",
+    "Simmer the lentils with cumin until they are soft but still whole.",
+    "The court held that silence alone is not acceptance of an offer.",
+    "Glaciers carve valleys with a profile shaped like the letter U.",
+    "Her violin was tuned a quarter tone below the rest of the orchestra.",
+    "Enzymes lower the activation energy of a reaction without being consumed.",
+    "The train to the border leaves from platform nine at dawn.",
+    "Compound interest grows with the square of patience, her uncle used to joke.",
+    "Bees tell each other the direction of food by dancing.",
+    "The printer jams whenever the humidity rises above eighty percent.",
+    "Medieval maps often placed east at the top.",
+    "A hash function maps keys of any length to numbers of a fixed one.",
+    "The goalkeeper saved two penalties in the final minutes.",
+    "Old oak barrels give the vinegar its colour.",
+    "Gravity bends the path of light near massive bodies.",
+)
+
+
+def uses_jobs(settings: Settings) -> bool:
+    """Whether the embedder of these settings works through a provider's jobs."""
+    embedder = settings.embedder
+    return isinstance(embedder, OpenAIEmbedderSettings) and embedder.mode != "realtime"
+
+
+def job_records(settings: Settings, context: RunContext, workspace: Workspace) -> JobRecords:
+    """Records of the jobs of an index version."""
+    return JobRecords(workspace, settings.index, context)
+
+
+def build_provider(
+    settings: EmbedderSettings, recipe: EmbeddingRecipe
+) -> tuple[BatchEmbeddingProvider, RequestTemplate]:
+    """The provider of the settings, and what its requests look like.
+
+    Raises:
+        SettingsError: the embedder has no jobs, or its key is not set.
+    """
+    if isinstance(settings, OpenAIEmbedderSettings):
+        from embedmill.batch_providers.openai import OpenAIBatchProvider
+        from embedmill.batch_providers.openai_limits import request_template
+
+        template = request_template(recipe, settings.encoding_format)
+        return OpenAIBatchProvider(settings, recipe), template
+    raise SettingsError(f"an embedder of kind {settings.kind} has no embedding jobs")
+
+
+def job_runner_of(
+    context: RunContext,
+    workspace: Workspace,
+    chunks: ChunkLayer,
+    vectors: VectorLayer,
+    realtime: Embedder,
+) -> JobRunner:
+    """The runner of a run's embedding jobs.
+
+    Args:
+        context: of the run.
+        workspace: of the index.
+        chunks: of the version.
+        vectors: of the version.
+        realtime: the same model without jobs; used for known texts, and in mode ``auto``.
+    """
+    settings = context.settings.embedder
+    assert isinstance(settings, OpenAIEmbedderSettings)
+    jobs = settings.jobs
+    provider, template = build_provider(settings, context.embedding)
+    scratch = Path(tempfile.mkdtemp(prefix="embedmill-jobs-"))
+    texts = KNOWN_TEXTS[: jobs.canaries]
+    known = known_vectors(workspace, context, texts, realtime) if texts else None
+    auto = settings.mode == "auto"
+    deadline = timedelta(hours=jobs.deadline_hours) if jobs.deadline_hours and auto else None
+    parts = JobParts(
+        chunks=chunks,
+        vectors=vectors,
+        records=job_records(context.settings, context, workspace),
+        provider=provider,
+        packer=Packer(
+            chunks,
+            template,
+            provider.limits,
+            scratch,
+            inputs_per_request=jobs.inputs_per_request,
+            canaries=texts,
+        ),
+        dimension=context.embedding.dimension,
+        canaries=known,
+        scratch=scratch,
+        clock=lambda: datetime.now(UTC),
+        dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
+        policy=JobPolicy(
+            poll_first=jobs.poll_seconds,
+            poll_most=jobs.poll_most_seconds,
+            row_tries=jobs.row_tries,
+        ),
+        realtime=realtime if auto else None,
+        realtime_below=jobs.realtime_below,
+        deadline=datetime.now(UTC) + deadline if deadline else None,
+    )
+    return JobRunner(parts)
+
+
+def known_vectors(
+    workspace: Workspace, context: RunContext, texts: tuple[str, ...], embedder: Embedder
+) -> Vectors:
+    """Vectors of known texts, asked for once in the life of an embedding recipe.
+
+    Raises:
+        RefusedError: the model does not embed them.
+    """
+    names = f"{context.chunking.id}/{context.embedding.id}"
+    path = f"indexes/{context.settings.index}/jobs/{names}/known-{len(texts)}.json"
+    data = workspace.read(path)
+    if data is None:
+        embedded = embedder.embed(texts, "document")
+        if embedded.failures:
+            reason = next(iter(embedded.failures.values()))
+            raise RefusedError(f"the model does not embed plain sentences: {reason}")
+        body = {"recipe": asdict(context.embedding), "vectors": embedded.vectors.tolist()}
+        create_once(workspace, path, sealed(body))
+        return embedded.vectors
+    return np.array(unsealed(data, path)["vectors"], dtype=np.float32)

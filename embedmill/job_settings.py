@@ -1,0 +1,51 @@
+"""Settings of embedding jobs, the same for every provider that has them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from embedmill.setting_types import Frozen
+
+
+class EmbeddingJobSettings(Frozen):
+    """How a provider's asynchronous jobs are used."""
+
+    inputs_per_request: int = Field(
+        default=1,
+        gt=0,
+        description="Texts in one request of a job. 1 keeps a bad text alone; more make fewer "
+        "requests, and a request that fails is tried again text by text.",
+    )
+    realtime_below: int = Field(
+        default=200,
+        ge=0,
+        description="In mode `auto`: fewer rows than this that are left over go through the "
+        "realtime endpoint instead of a job of their own.",
+    )
+    deadline_hours: float | None = Field(
+        default=None,
+        gt=0,
+        description="In mode `auto`: what is not done so long after the run began goes through the "
+        "realtime endpoint; its jobs are cancelled, what they finished is kept.",
+    )
+    canaries: int = Field(
+        default=3,
+        ge=0,
+        le=16,
+        description="Known texts in every file, whose answers are checked before anything is used; "
+        "their vectors are asked for once, through the realtime endpoint. 0: none.",
+    )
+    poll_seconds: float = Field(
+        default=15.0, gt=0, description="Before the first question about a job."
+    )
+    poll_most_seconds: float = Field(
+        default=600.0, gt=0, description="Between two questions at most; the gap grows up to it."
+    )
+    row_tries: int = Field(
+        default=5, gt=0, le=100, description="Jobs that a row may be in before it dies."
+    )
+    dollars_per_million_tokens: float | None = Field(
+        default=None,
+        ge=0,
+        description="Price of the jobs, for the cost in reports; without it the cost is unknown.",
+    )

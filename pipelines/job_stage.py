@@ -1,0 +1,122 @@
+"""The embedding stage of providers' jobs: offer segments to the runner, ask it now and then.
+
+Waiting for a job holds no call and no worker that could do something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from actors.embedding_job_runner import JobsAdvanced
+from embedmill.counts import ChunkCounts
+from embedmill.errors import WorkerDiedError
+from embedmill.executor import Done
+from embedmill.segment import SegmentKey
+from embedmill.text_index import Loan
+from pipelines.dispatcher import Dispatcher
+from pipelines.faults import FaultPolicy
+from pipelines.filling import EMBED
+
+# Segments offered in one call: offering reads their chunks.
+_OFFERED_AT_ONCE = 64
+
+
+class JobStage:
+    """Has segments embedded by a provider's jobs. One runner, one poller."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        faults: FaultPolicy,
+        on_embedded: Callable[[SegmentKey], None],
+        *,
+        more_to_come: Callable[[], bool],
+        wait: bool,
+    ) -> None:
+        """Prepare; nothing runs before the first :meth:`pump`.
+
+        Args:
+            dispatcher: submits calls.
+            faults: decides on failures; its clock is this stage's.
+            on_embedded: told of every segment that has vectors.
+            more_to_come: whether new segments may still be added; files that are not full are
+                held back until then.
+            wait: False ends the stage once everything is submitted.
+        """
+        self._dispatcher = dispatcher
+        self._faults = faults
+        self._on_embedded = on_embedded
+        self._more_to_come = more_to_come
+        self._wait = wait
+        self._loans: dict[SegmentKey, Sequence[Loan]] = {}
+        self._new: list[SegmentKey] = []
+        self._asking = False
+        self._due = 0.0
+        self._flushed = False
+        self.jobs = 0
+        self.counts = ChunkCounts()
+
+    @property
+    def idle(self) -> bool:
+        """Every segment has vectors."""
+        return not self._loans
+
+    @property
+    def parked(self) -> bool:
+        """All that can be done now is done: the provider's jobs go on without us."""
+        nothing_new = not self._new and not self._asking
+        return not self._wait and self._flushed and nothing_new and self.jobs > 0
+
+    @property
+    def retrying(self) -> bool:
+        """The runner waits for the time of its next question."""
+        return bool(self._loans) and not self._asking
+
+    @property
+    def waiting(self) -> int:
+        """Segments without vectors."""
+        return len(self._loans)
+
+    def add(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
+        """A segment needs vectors."""
+        self._loans[key] = loans
+        self._new.append(key)
+        self._flushed = False
+
+    def pump(self) -> None:
+        """Ask the runner, when there is something to say or it is time to ask."""
+        if self._asking or self.parked or not self._loans:
+            return
+        if not self._new and self._faults.clock() < self._due:
+            return
+        offered = self._new[:_OFFERED_AT_ONCE]
+        del self._new[:_OFFERED_AT_ONCE]
+        flush = not self._new and not self._more_to_come()
+        self._asking = True
+        self._dispatcher.call(
+            (EMBED, 0),
+            "advance",
+            tuple((key, tuple(self._loans[key])) for key in offered),
+            flush,
+            then=lambda done: self._on_done(offered, flush, done),
+        )
+
+    def _on_done(self, offered: list[SegmentKey], flush: bool, done: Done) -> None:  # noqa: FBT001 - of one call
+        self._asking = False
+        if isinstance(done.error, WorkerDiedError):
+            # A new runner knows the jobs from their records, but not what it is offered.
+            self._new = list(self._loans)
+            return
+        if done.error is not None:
+            self._new = [*offered, *self._new]
+            self._due = self._faults.wait_before_retry(("embedding jobs of", "the provider"), done)
+            return
+        advanced: JobsAdvanced = done.value
+        self._faults.committed()
+        self.jobs = advanced.jobs
+        self._flushed = flush
+        self._due = self._faults.clock() + advanced.wait_s
+        for key, counts in advanced.done:
+            self.counts += counts
+            self._loans.pop(key, None)
+            self._on_embedded(key)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -152,26 +153,27 @@ class SmallIndex:
                 found[doc_id] = entry.chunk_count
         return found
 
-    def expected_ids(self) -> set:
-        """Ids of all chunks of all live documents that have a vector."""
-        expected = set()
+    def live_chunks(self) -> dict:
+        """Text, and whether it has a record, of the chunks of all live documents."""
+        found = {}
         for shard in range(self.settings.shard_count):
             ledger, _ = Ledger.fold(self.chunks, shard)
             entries = sorted(ledger.entries(), key=lambda pair: pair[1].segment)
             for doc_id, _, entry in doc_ids_of(self.chunks, shard, entries):
                 key = SegmentKey(shard, entry.segment)
-                docs, (_, digest) = self.chunks.docs(key), self.chunks.chunks(key)
-                first = docs.column("first_chunk")[
-                    docs.column("doc_id").to_pylist().index(doc_id)
-                ].as_py()
-                origin = self.vectors.read(key, digest).origin
-                rejected = {row for row, _, _ in self.applied.read(key).rejected}
-                expected |= {
-                    record_id(doc_id, at)
-                    for at in range(entry.chunk_count)
-                    if origin[first + at] != DEAD and first + at not in rejected
-                }
-        return expected
+                ids = self.chunks.docs(key).column("doc_id").to_pylist()
+                first = self.chunks.docs(key).column("first_chunk")[ids.index(doc_id)].as_py()
+                chunks, digest = self.chunks.chunks(key)
+                lost = {row for row, _, _ in self.applied.read(key).rejected}
+                lost |= set(np.flatnonzero(self.vectors.read(key, digest).origin == DEAD))
+                texts = chunks.column("text").to_pylist()
+                for at in range(entry.chunk_count):
+                    found[doc_id, at] = (texts[first + at], first + at not in lost)
+        return found
+
+    def expected_ids(self) -> set:
+        """Ids of all chunks of all live documents that should have a record."""
+        return {record_id(*place) for place, (_, good) in self.live_chunks().items() if good}
 
     def letters(self) -> list:
         return list(read_letters(self.workspace, "small"))

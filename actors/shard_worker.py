@@ -170,6 +170,11 @@ class ShardWorker:
                 total += done
         return total
 
+    def finish_copies(self, versions: Sequence[IndexVersion]) -> None:
+        """Finish what an interrupted compaction of its shards left half done."""
+        for shard in self._shards:
+            self._layers.compactor(self._context, versions, shard).finish_copies()
+
     def _require_scan(self) -> None:
         if not self._scanned:
             raise TransientError(

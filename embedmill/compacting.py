@@ -9,7 +9,7 @@ well and say the same; after it, they are ignored, and their files are deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from embedmill.ledger import Ledger, LedgerEntry
 from embedmill.pending_segment import DraftedDocument, PendingSegment, chunks_of
 from embedmill.segment import (
+    MAX_SEGMENT_CHUNKS,
     Applied,
     AppliedLayer,
     ChunkLayer,
@@ -25,7 +26,8 @@ from embedmill.segment import (
     VectorLayer,
 )
 
-# A shard is compacted by itself when it has this many segments more than twice what it needs.
+# A shard is compacted by itself when it has more than twice the segments that it needs, and more
+# than this many beyond the need: small shards are not folded every other night.
 SPARE_SEGMENTS = 8
 
 # Where a chunk of the snapshot stands: segment and row.
@@ -59,14 +61,6 @@ class Fills:
     applied: AppliedLayer
 
 
-@dataclass(slots=True)
-class _Snapshot:
-    """The snapshot segment that is being filled."""
-
-    pending: PendingSegment = field(default_factory=PendingSegment)
-    places: list[Place] = field(default_factory=list)
-
-
 class ShardCompactor:
     """Compacts one shard. Only under the lease, and with no run in flight."""
 
@@ -87,19 +81,25 @@ class ShardCompactor:
         self._size = segment_chunks
 
     def compact(self, *, spare: int = 0) -> Compaction | None:
-        """Compact, if it has more than twice the segments that it needs and ``spare`` more.
+        """Compact, if it has more segments than it needs.
 
-        Files that an earlier, interrupted compaction had replaced are deleted in any case.
+        An earlier compaction that was interrupted is finished in any case: what it had copied gets
+        its vectors, what it had replaced is deleted.
+
+        Args:
+            spare: segments beyond the need that are left alone, and as many as are needed; 0 leaves
+                none alone.
 
         Returns:
             What was done; None when there was no need, or when a version still lacks vectors or
             records of some segment.
         """
         self._delete_replaced()
+        self.finish_copies()
         numbers = self._chunks.committed_of(self._shard)
         ledger, following = Ledger.fold(self._chunks, self._shard)
         needed = max(1, -(-ledger.chunk_total() // self._size))
-        too_many = len(numbers) > (2 * needed + spare if spare else needed)
+        too_many = len(numbers) > (max(2 * needed, needed + spare) if spare else needed)
         if not too_many or not self._all_filled(numbers):
             return None
         written = self._write(ledger, following)
@@ -107,10 +107,23 @@ class ShardCompactor:
         self._delete_replaced()
         return Compaction(len(numbers), written)
 
+    def finish_copies(self) -> None:
+        """Carry over what an interrupted compaction had not carried over yet."""
+        numbers = self._chunks.committed_of(self._shard)
+        for fill in self._fills:
+            applied = set(fill.applied.committed_of(self._shard))
+            for number in sorted(set(numbers) - applied):
+                key = SegmentKey(self._shard, number)
+                # The rest is an ordinary run's to fill.
+                if number - 1 not in applied or not self._chunks.is_copy(key):
+                    break
+                self._carry_over(fill, key)
+                applied.add(number)
+
     def _all_filled(self, numbers: Sequence[int]) -> bool:
         wanted = set(numbers)
         return all(
-            wanted <= set(layer.committed().get(self._shard, ()))
+            wanted <= set(layer.committed_of(self._shard))
             for fill in self._fills
             for layer in (fill.vectors, fill.applied)
         )
@@ -119,25 +132,25 @@ class ShardCompactor:
         by_segment: dict[int, dict[bytes, LedgerEntry]] = {}
         for key, entry in ledger.entries():
             by_segment.setdefault(entry.segment, {})[key] = entry
-        snapshot = _Snapshot()
+        pending = PendingSegment()
         first = following
         for number, live in sorted(by_segment.items()):
-            for document, places in self._documents(number, live):
-                snapshot.pending.add(document)
-                snapshot.places += places
-                if snapshot.pending.chunk_count >= self._size:
-                    self._commit(following, snapshot)
-                    following, snapshot = following + 1, _Snapshot()
+            for document in self._documents(number, live):
+                if pending.chunk_count + len(document.chunks) > MAX_SEGMENT_CHUNKS:
+                    self._commit(following, pending)
+                    following, pending = following + 1, PendingSegment()
+                pending.add(document)
+                if pending.chunk_count >= self._size:
+                    self._commit(following, pending)
+                    following, pending = following + 1, PendingSegment()
         # A shard without documents keeps one empty segment, so that its numbers go on.
-        if snapshot.pending.documents or following == first:
-            self._commit(following, snapshot)
+        if pending.documents or following == first:
+            self._commit(following, pending)
             following += 1
         return following - first
 
-    def _documents(
-        self, number: int, live: dict[bytes, LedgerEntry]
-    ) -> list[tuple[DraftedDocument, list[Place]]]:
-        """The live documents of a segment, with the places of their chunks."""
+    def _documents(self, number: int, live: dict[bytes, LedgerEntry]) -> list[DraftedDocument]:
+        """The live documents of a segment, every chunk referring to its place there."""
         key = SegmentKey(self._shard, number)
         rows = self._chunks.docs(key).to_pylist()
         chunks: pa.Table = self._chunks.chunks(key)[0]
@@ -148,7 +161,6 @@ class ShardCompactor:
                 continue
             first, count = row["first_chunk"], row["chunk_count"]
             stored, hashes = chunks_of(chunks.slice(first, count))
-            places = [(number, first + at) for at in range(count)]
             document = DraftedDocument(
                 doc_id=row["doc_id"],
                 fingerprint=row["fingerprint"],
@@ -156,20 +168,25 @@ class ShardCompactor:
                 metadata=row["metadata"],
                 chunks=stored,
                 hashes=hashes,
-                same_as=places,
+                same_as=[(number, first + at) for at in range(count)],
                 previous=entry,
             )
-            found.append((document, places))
+            found.append(document)
         return found
 
-    def _commit(self, number: int, snapshot: _Snapshot) -> None:
+    def _commit(self, number: int, pending: PendingSegment) -> None:
         """Make the segment exist, then carry over what each version has of its chunks."""
         key = SegmentKey(self._shard, number)
-        self._chunks.commit(key, *snapshot.pending.tables())
-        _, digest = self._chunks.chunks(key)
+        self._chunks.commit(key, *pending.tables(), copy=True)
         for fill in self._fills:
-            fill.vectors.commit(key, self._vectors(fill.vectors, snapshot.places), digest)
-            fill.applied.commit(key, self._applied(fill.applied, number, snapshot.places))
+            self._carry_over(fill, key)
+
+    def _carry_over(self, fill: Fills, key: SegmentKey) -> None:
+        chunks, digest = self._chunks.chunks(key)
+        numbers = chunks.column("same_as_segment").to_pylist()
+        places = list(zip(numbers, chunks.column("same_as_row").to_pylist(), strict=True))
+        fill.vectors.commit(key, self._vectors(fill.vectors, places), digest)
+        fill.applied.commit(key, self._applied(fill.applied, key.number, places))
 
     def _vectors(self, layer: VectorLayer, places: Sequence[Place]) -> SegmentVectors:
         sources = {number: self._stored(layer, number) for number in {n for n, _ in places}}

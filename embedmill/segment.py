@@ -7,8 +7,7 @@ order of the chunk rows.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -20,6 +19,7 @@ from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedEls
 from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
+from embedmill.segment_files import delete_below, numbers_in
 from embedmill.workspace import Workspace, create_once, require
 
 # The most chunks of one segment, so that one segment fits one provider file.
@@ -109,10 +109,10 @@ class ChunkLayer:
 
     def _committed(self, folder: str) -> dict[int, list[int]]:
         paths = [entry.path for entry in self._workspace.list(folder)]
-        starts = {s: numbers[-1] for s, numbers in _numbers_in(paths, _SNAPSHOT).items()}
+        starts = {s: numbers[-1] for s, numbers in numbers_in(paths, _SNAPSHOT).items()}
         return {
             shard: [number for number in numbers if number >= starts.get(shard, 0)]
-            for shard, numbers in _numbers_in(paths, r"\.docs\.parquet").items()
+            for shard, numbers in numbers_in(paths, r"\.docs\.parquet").items()
         }
 
     def mark_snapshot(self, key: SegmentKey) -> None:
@@ -127,15 +127,23 @@ class ChunkLayer:
         """
         folder = f"{self._folder}/s{shard:04d}"
         paths = [entry.path for entry in self._workspace.list(folder)]
-        start = _numbers_in(paths, _SNAPSHOT).get(shard, [0])[-1]
-        _delete_below(self._workspace, paths, start)
+        start = numbers_in(paths, _SNAPSHOT).get(shard, [0])[-1]
+        delete_below(self._workspace, paths, start)
         return start
 
-    def commit(self, key: SegmentKey, docs: pa.Table, chunks: pa.Table) -> None:
+    def commit(
+        self, key: SegmentKey, docs: pa.Table, chunks: pa.Table, *, copy: bool = False
+    ) -> None:
         """Write the chunk file, then the document file; the second makes the segment exist.
 
         The chunk file carries its digest in its name: whatever a killed or a second writer left
         under the same number is not ours and is never read.
+
+        Args:
+            key: the segment.
+            docs: its document rows.
+            chunks: its chunk rows.
+            copy: it says again what earlier segments say (see :meth:`is_copy`).
 
         Raises:
             ShardOwnedElsewhereError: another writer has committed this number.
@@ -148,6 +156,8 @@ class ChunkLayer:
                 f"{name} does not hold what its name says", hint=f"delete {name} and run again"
             )
         notes = {"format": FORMAT, "chunks_file": name, "chunks_digest": digest}
+        if copy:
+            notes["copy"] = "1"
         marked = docs.cast(DOCS_SCHEMA).replace_schema_metadata(notes)
         data = to_parquet(marked, compression="zstd")
         if not create_once(self._workspace, self._docs_path(key), data):
@@ -155,6 +165,11 @@ class ChunkLayer:
                 f"another run has committed segment {key}: two runs write to this index",
                 hint="let one of them end, then run the same command again",
             )
+
+    def is_copy(self, key: SegmentKey) -> bool:
+        """Whether every row is of a snapshot: a document as it stood, chunks where they stood."""
+        path = self._docs_path(key)
+        return b"copy" in (schema_of(require(self._workspace, path), path).metadata or {})
 
     def docs(self, key: SegmentKey, columns: Sequence[str] | None = None) -> pa.Table:
         """Document rows of a committed segment."""
@@ -218,13 +233,18 @@ class VectorLayer:
     def committed(self) -> dict[int, list[int]]:
         """Numbers of the segments that have vectors, by shard, ascending."""
         paths = (entry.path for entry in self._workspace.list(self._folder))
-        return _numbers_in(paths, r"\.parquet")
+        return numbers_in(paths, r"\.parquet")
+
+    def committed_of(self, shard: int) -> list[int]:
+        """Numbers of the segments of one shard that have vectors, ascending."""
+        paths = (entry.path for entry in self._workspace.list(f"{self._folder}/s{shard:04d}"))
+        return numbers_in(paths, r"\.parquet").get(shard, [])
 
     def delete_below(self, shard: int, number: int) -> None:
         """Delete the vectors of segments that a snapshot replaced."""
         folder = f"{self._folder}/s{shard:04d}"
         paths = [entry.path for entry in self._workspace.list(folder)]
-        _delete_below(self._workspace, paths, number)
+        delete_below(self._workspace, paths, number)
 
     def commit(self, key: SegmentKey, rows: SegmentVectors, chunks_digest: str) -> bool:
         """Write the vectors of a segment.
@@ -318,13 +338,18 @@ class AppliedLayer:
     def committed(self) -> dict[int, list[int]]:
         """Numbers of the applied segments, by shard, ascending."""
         paths = (entry.path for entry in self._workspace.list(self._folder))
-        return _numbers_in(paths, r"\.json")
+        return numbers_in(paths, r"\.json")
+
+    def committed_of(self, shard: int) -> list[int]:
+        """Numbers of the applied segments of one shard, ascending."""
+        paths = (entry.path for entry in self._workspace.list(f"{self._folder}/s{shard:04d}"))
+        return numbers_in(paths, r"\.json").get(shard, [])
 
     def delete_below(self, shard: int, number: int) -> None:
         """Delete the records about segments that a snapshot replaced."""
         folder = f"{self._folder}/s{shard:04d}"
         paths = [entry.path for entry in self._workspace.list(folder)]
-        _delete_below(self._workspace, paths, number)
+        delete_below(self._workspace, paths, number)
 
     def commit(self, key: SegmentKey, applied: Applied) -> None:
         """Record that the store has confirmed a segment; doing it again changes nothing."""
@@ -364,19 +389,3 @@ class AppliedLayer:
 
     def _path(self, key: SegmentKey) -> str:
         return f"{self._folder}/{key}.json"
-
-
-def _numbers_in(paths: Iterable[str], ending: str) -> dict[int, list[int]]:
-    """Segment numbers by shard, ascending, of the files with this ending."""
-    pattern = re.compile(rf"(?:^|/)s(\d{{4,}})/(\d{{8}}){ending}$")
-    found: dict[int, list[int]] = {}
-    for path in paths:
-        match = pattern.search(path)
-        if match:
-            found.setdefault(int(match.group(1)), []).append(int(match.group(2)))
-    return {shard: sorted(numbers) for shard, numbers in found.items()}
-
-
-def _delete_below(workspace: Workspace, paths: Iterable[str], number: int) -> None:
-    replaced = [path for path in paths if int(path.rsplit("/", 1)[-1][:8]) < number]
-    workspace.delete(sorted(replaced))

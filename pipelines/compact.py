@@ -26,7 +26,7 @@ def compact(settings: Settings, executor: Executor, options: RunOptions) -> Comp
     """
     with open_version(settings, "compact", options) as version:
         execution = version.execution(executor)
-        left = execution.prepare(fill=False)
+        left = execution.prepare(fill=False, copied=version.versions)
         if left:
             raise RefusedError(
                 f"{left} segments are not in the store yet; they cannot be folded",

@@ -282,7 +282,7 @@ class VectorLayer:
             DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
         """
         path = self._path(key)
-        anew = f"delete {path} and run the same command again: the segment is embedded anew"
+        anew = f"delete {path} and run embedmill ingest: the segment is embedded anew"
         try:
             table = from_parquet(require(self._workspace, path), path)
         except DamagedFileError as error:

@@ -290,9 +290,13 @@ class Execution:
                 self._apply.start_after(shard, last)
             self._announced[shard] = last
             for number in numbers:
+                key = SegmentKey(shard, number)
+                has_vectors = number in vectors.get(shard, ())
                 if number > last:
-                    has_vectors = number in vectors.get(shard, ())
-                    self._take(SegmentKey(shard, number), has_vectors=has_vectors)
+                    self._take(key, has_vectors=has_vectors)
+                elif not has_vectors:
+                    # Damaged, and deleted by hand; the store has the records.
+                    self._embed.add(key)
 
     def _take_all(self, drafted: Drafted) -> None:
         for committed in drafted.committed:

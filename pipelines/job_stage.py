@@ -5,6 +5,7 @@ Waiting for a job holds no call and no worker that could do something else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from actors.embedding_job_runner import JobsAdvanced
@@ -19,6 +20,8 @@ from pipelines.filling import EMBED
 
 # Segments offered in one call: offering reads their chunks.
 _OFFERED_AT_ONCE = 64
+# Between two questions to the runner at least, whatever it says.
+_PAUSE_S = 0.2
 
 
 class JobStage:
@@ -87,11 +90,12 @@ class JobStage:
         """Ask the runner, when there is something to say or it is time to ask."""
         if self._asking or self.parked or not self._loans:
             return
-        if not self._new and self._faults.clock() < self._due:
+        flush = len(self._new) <= _OFFERED_AT_ONCE and not self._more_to_come()
+        to_say = bool(self._new) or (flush and not self._flushed)
+        if not to_say and self._faults.clock() < self._due:
             return
         offered = self._new[:_OFFERED_AT_ONCE]
         del self._new[:_OFFERED_AT_ONCE]
-        flush = not self._new and not self._more_to_come()
         self._asking = True
         self._dispatcher.call(
             (EMBED, 0),
@@ -106,16 +110,21 @@ class JobStage:
         if isinstance(done.error, WorkerDiedError):
             # A new runner knows the jobs from their records, but not what it is offered.
             self._new = list(self._loans)
+            self._flushed = False
             return
         if done.error is not None:
             self._new = [*offered, *self._new]
+            self._flushed = False
             self._due = self._faults.wait_before_retry(("embedding jobs of", "the provider"), done)
             return
         advanced: JobsAdvanced = done.value
         self._faults.committed()
         self.jobs = advanced.jobs
         self._flushed = flush
-        self._due = self._faults.clock() + advanced.wait_s
+        # Without jobs there is nothing to ask about until there is something to say.
+        asks = advanced.jobs or advanced.wait_s
+        pause = max(advanced.wait_s, _PAUSE_S) if asks else math.inf
+        self._due = self._faults.clock() + pause
         for key, counts in advanced.done:
             self.counts += counts
             self._loans.pop(key, None)

@@ -198,7 +198,8 @@ class ShardDrafter:
 
     def _is_dead(self, document: RawDocument, poison: str | None, outcome: DraftOutcome) -> bool:
         if document.doc_id and not self.ledger.see(doc_key(document.doc_id)):
-            problem = "duplicate-id", "an earlier row of the source has the same id"
+            name = repr(document.doc_id[:80])
+            problem = "duplicate-id", f"an earlier row of the source has the id {name} too"
         elif poison is not None:
             problem = "killed-worker", poison
         elif document.error_code is not None:

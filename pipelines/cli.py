@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 
+from embedmill.errors import SettingsError
 from embedmill.settings import Settings
 from pipelines import cli_audit, cli_dead_letters, cli_reading
 from pipelines.cli_options import (
@@ -138,14 +140,26 @@ def _with_source(
     if source is None:
         return settings_from(config, overrides, index)
     more = source_overrides(source, [*(overrides or [])])
-    return settings_from(config, more, index or index_name(source))
+    own = settings_from(config, more, index)
+    name = index_name(source)
+    if index is not None:
+        return own
+    if name == own.index:
+        raise SettingsError(
+            f"--source {source} would go into index {name!r}, which the settings fill from "
+            "another source",
+            hint=f"say which index it goes into: --index {name} for that one, or another name",
+        )
+    return settings_from(config, more, name)
 
 
 def source_overrides(source: Path, overrides: list[str]) -> list[str]:
     """Settings for a source given by path alone: a table by its ending, else files."""
-    name = source.name.removesuffix(".gz")
+    name = source.name.lower().removesuffix(".gz")
     kind = "table" if Path(name).suffix in TABLE_ENDINGS else "files"
-    return [f"source={{kind: {kind}, path: '{source}'}}", *overrides]
+    # JSON is YAML, whatever the path holds.
+    path = orjson.dumps(str(source)).decode()
+    return [f"source={{kind: {kind}, path: {path}}}", *overrides]
 
 
 TABLE_ENDINGS = {".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}
@@ -156,7 +170,7 @@ def index_name(source: Path) -> str:
     import re
 
     stem = source.resolve().name.split(".")[0]
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-._") or "documents"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-._")[:64] or "documents"
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from embedmill.assembly import workspace_of
+from embedmill.dead_letter import DeadLetter, Stage
 from embedmill.errors import RefusedError
 from embedmill.manifest import Manifest
 from embedmill.open_letters import OpenLetter, grouped, open_letters
@@ -22,6 +22,7 @@ from pipelines.cli_options import (
     VerboseOption,
     configure_logging,
     out,
+    print_lines,
     reports_errors,
     settings_from,
 )
@@ -35,13 +36,13 @@ app = typer.Typer(
 _SHOWN_OF_A_GROUP = 3
 
 StageOption = Annotated[
-    str | None, typer.Option("--stage", help="Only this stage: read, parse, chunk, embed, apply.")
+    Stage | None, typer.Option("--stage", help="Only what failed at this stage.")
 ]
 CodeOption = Annotated[str | None, typer.Option("--code", help="Only this cause.")]
 
 
 def _selected(
-    settings: Settings, stage: str | None, code: str | None, ids: list[str] | None = None
+    settings: Settings, stage: Stage | None, code: str | None, ids: list[str] | None = None
 ) -> list[OpenLetter]:
     workspace = workspace_of(settings)
     version = Manifest(workspace, settings.index).read().newest
@@ -86,13 +87,15 @@ def list_letters(
     for (group_stage, group_code), group in grouped(letters):
         out.print(f"[bold]{len(group):,} x {group_stage}: {group_code}[/bold]", highlight=False)
         shown = group if every else group[:_SHOWN_OF_A_GROUP]
-        table = Table(box=None, show_header=False, padding=(0, 1))
-        for item in shown:
-            letter = item.letter
-            table.add_row("", letter.id, letter.uri or letter.doc_id, letter.message)
-        out.print(table, markup=False, highlight=False)
+        print_lines(f"  {_line(item.letter)}" for item in shown)
         if len(shown) < len(group):
             out.print(f"  and {len(group) - len(shown):,} more (--all)")
+    out.print("put the rows right, then: embedmill dlq replay, or the same ingest again")
+
+
+def _line(letter: DeadLetter) -> str:
+    chunk = f", chunk {letter.chunk_index}" if letter.chunk_index >= 0 else ""
+    return f"{letter.id}  {letter.uri or letter.doc_id}{chunk}  {letter.message}"
 
 
 @app.command()

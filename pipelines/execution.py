@@ -207,7 +207,8 @@ class Execution:
         if not self._options.allow_deletes and unseen > settings.max_delete_fraction * documents:
             raise RefusedError(
                 f"{unseen} of {documents} documents are gone from the source, more than "
-                f"max_delete_fraction ({settings.max_delete_fraction:g}) allows; none was deleted",
+                f"max_delete_fraction ({settings.max_delete_fraction:g}) allows; none was deleted, "
+                "what is new or changed was taken in",
                 code="too-many-deletions",
                 hint="if that is right, run again with --allow-deletes; if the source only holds "
                 "new documents, set sync: append",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
-from embedmill.errors import CountsMismatchError, EmbedmillError, StopRunError
+from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError, StopRunError
 from embedmill.executor import Executor
 from embedmill.lease import Lease, take_lease
 from embedmill.manifest import IndexVersion, Manifest
@@ -19,6 +19,7 @@ from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
 from embedmill.settings import Settings
 from embedmill.versioning import version_for_ingest
+from embedmill.workspace import LocalWorkspace
 from pipelines.execution import Execution, InterruptedRunError, RunOptions
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,19 @@ def open_version(
         RefusedError: or another shard count.
     """
     workspace = workspace_of(settings)
-    with take_lease(workspace, settings.index, pipeline, take_over=options.take_over) as lease:
+    if pipeline != "ingest" and not Manifest(workspace, settings.index).read().versions:
+        raise RefusedError(
+            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+        )
+    with take_lease(
+        workspace,
+        settings.index,
+        pipeline,
+        take_over=options.take_over,
+        sleep=options.sleep,
+    ) as lease:
+        if isinstance(workspace, LocalWorkspace):
+            workspace.sweep()
         yield OpenVersion(settings, pipeline, options, lease)
 
 
@@ -195,5 +208,5 @@ def _require_sums(report: RunReport) -> None:
             raise StopRunError(
                 f"all {total} {what} of this run died",
                 code="all-dead",
-                hint="see why with: embedmill dlq list",
+                hint="see why with: embedmill dlq list -c SETTINGS",
             )

@@ -44,7 +44,8 @@ def verdict(report: RunReport) -> str:
     if report.status == "waiting":
         return "embedding jobs go on at the provider; run the same command later to collect them"
     if report.status == "partial":
-        return f"completed with {report.dead_letters:,} dead letters (see: embedmill dlq list)"
+        letters = f"{report.dead_letters:,} dead letters"
+        return f"completed with {letters} (see: embedmill dlq list -c SETTINGS)"
     if report.status == "succeeded" and not report.changed_anything:
         return "nothing to do, the index is in line with its source"
     return report.status if not report.error else f"{report.status}: {report.error}"

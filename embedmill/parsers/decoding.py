@@ -71,7 +71,11 @@ def _first_that_fits(content: bytes, candidates: list[str]) -> Decoded:
             return Decoded(text.removeprefix("\ufeff"), "utf-8" if name == "ascii" else name)
     if b"\0" in content:
         raise _binary(content.index(b"\0"))
-    raise PermanentError("; ".join(failures), code="encoding", hint="set `fallback_encoding`")
+    raise PermanentError(
+        "; ".join(failures),
+        code="encoding",
+        hint="save it as UTF-8, or set `source.fallback_encoding`",
+    )
 
 
 def _strict(content: bytes, encoding: str, *, offset: int) -> str:
@@ -95,7 +99,7 @@ def _binary(offset: int) -> PermanentError:
     return PermanentError(
         f"NUL at offset {offset}: binary, or UTF-16 without a byte order mark",
         code="binary",
-        hint="leave it out of the source, or set `fallback_encoding` (utf-16-le)",
+        hint="leave it out of the source, or set `source.fallback_encoding` (utf-16-le)",
     )
 
 

@@ -76,7 +76,8 @@ def _lenient(line: bytes) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return json.loads(line.decode("utf-8", "surrogateescape"))
     except json.JSONDecodeError as error:
-        raise PermanentError(f"{error.msg} at column {error.colno}", code="json") from None
+        problem = error.msg.removesuffix(" at")
+        raise PermanentError(f"{problem} at column {error.colno}", code="json") from None
     except (ValueError, RecursionError) as error:
         # A number of thousands of digits; nesting of a thousand levels.
         raise PermanentError(f"not readable as JSON: {error}", code="json") from None

@@ -71,7 +71,11 @@ def exact_id(value: object, columns: Iterable[str]) -> str:
         return str(value)
     if value is MISSING:
         names = ", ".join(map(repr, columns))
-        raise PermanentError(f"there is no id; the row has {names}", code="missing-id")
+        raise PermanentError(
+            f"there is no id; the row has {names}",
+            code="missing-id",
+            hint="`source.id_column` says which column it is",
+        )
     if value == "":
         raise PermanentError("the id is empty", code="missing-id")
     raise PermanentError(f"the id is {_shown(value)}; ids are text or whole numbers", code="bad-id")
@@ -208,7 +212,11 @@ class RowForm:
     def _content(self, texts: Sequence[object], columns: Iterable[str]) -> bytes:
         if not texts:
             names = ", ".join(map(repr, columns))
-            raise PermanentError(f"there is no text; the row has {names}", code="missing-text")
+            raise PermanentError(
+                f"there is no text; the row has {names}",
+                code="missing-text",
+                hint="`source.text_columns` says which columns hold it",
+            )
         parts = [value if type(value) is str else _text(value) for value in texts]
         text = parts[0] if len(parts) == 1 else self.separator.join(filter(None, parts))
         try:

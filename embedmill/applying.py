@@ -137,7 +137,11 @@ class SegmentApplier:
         return total
 
     def _lost_before(self, key: SegmentKey, documents: list[tuple[bytes, int]]) -> int:
-        rejected = {row for row, _, _ in self._applied.read(key).rejected}
+        applied = self._applied.read_if_there(key)
+        if applied is None:
+            # A snapshot in a new collection, which never had what the snapshot replaced.
+            return sum(count for _, count in documents)
+        rejected = {row for row, _, _ in applied.rejected}
         if not rejected:
             return 0
         docs = self._chunks.docs(key, ("doc_key", "first_chunk"))

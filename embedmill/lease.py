@@ -8,6 +8,7 @@ hosts: whether a holder elsewhere is alive shows in whether its heartbeat still 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -16,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import psutil
 
-from embedmill.errors import EmbedmillError, IndexLockedError
+from embedmill.errors import DamagedFileError, EmbedmillError, IndexLockedError
+from embedmill.numbered_files import delete_below
 from embedmill.run_context import utc_now
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace, create_once
@@ -38,6 +41,8 @@ class Holder:
 
     Attributes:
         host: name of the machine.
+        place: which start of which machine, and which process namespace: containers may share a
+            name, and a pid means a process only there.
         pid: of the process.
         process_started: seconds since the epoch by that machine's clock; tells a process from a
             later one with the same pid.
@@ -46,6 +51,7 @@ class Holder:
     """
 
     host: str
+    place: str
     pid: int
     process_started: float
     since: str
@@ -55,11 +61,22 @@ class Holder:
     def this_process(cls, purpose: str) -> Self:
         """The holder that we are."""
         started = psutil.Process().create_time()
-        return cls(socket.gethostname(), os.getpid(), started, utc_now(), purpose)
+        return cls(socket.gethostname(), _place(), os.getpid(), started, utc_now(), purpose)
+
+    @classmethod
+    def read(cls, data: bytes | None) -> Self | None:
+        """The holder that a lease file names; None when it was emptied, torn or deleted."""
+        if not data:
+            return None
+        try:
+            record = unsealed(data, "lease")
+            return cls(**{name: record[name] for name in cls.__slots__})
+        except (DamagedFileError, KeyError):
+            return None
 
     def is_here(self) -> bool:
-        """Whether it ran on this machine."""
-        return self.host == socket.gethostname()
+        """Whether this process can tell if its process lives."""
+        return (self.host, self.place) == (socket.gethostname(), _place())
 
     def is_running(self) -> bool:
         """Whether its process lives; only to be asked on its own machine."""
@@ -71,8 +88,19 @@ class Holder:
         return abs(started - self.process_started) < 1.0
 
 
+def _place() -> str:
+    """Elsewhere than on Linux the name of the machine has to do."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
 # Leases that living objects of this process hold: (workspace, index).
 _held_here: set[tuple[str, str]] = set()
+# No two takings of one process leave the same bytes.
+_takings = itertools.count()
 
 
 @dataclass(slots=True)
@@ -89,6 +117,7 @@ class Lease:
     _workspace: Workspace
     _folder: str
     _key: tuple[str, str]
+    _content: bytes
     _ended: threading.Event = field(default_factory=threading.Event)
     _beats: int = 0
 
@@ -110,7 +139,9 @@ class Lease:
 
     def _release(self) -> None:
         try:
-            create_once(self._workspace, f"{self._folder}/{self.number:08d}.released", b"1")
+            # After a deletion by hand, this number may be another run's.
+            if self._workspace.read(self._path("json")) == self._content:
+                create_once(self._workspace, self._path("released"), b"1")
         except EmbedmillError as error:
             # The next run finds the process gone and takes the lease.
             log.warning("the lease could not be released: %s", error)
@@ -123,12 +154,27 @@ class Lease:
                 log.warning("the lease's heartbeat could not be written: %s", error)
 
     def _beat(self) -> None:
-        if self._workspace.read(f"{self._folder}/{self.number + 1:08d}.json") is not None:
+        if not self._is_ours():
             self.lost.set()
             return
         self._beats += 1
-        path = f"{self._folder}/{self.number:08d}.beat"
-        self._workspace.replace(path, str(self._beats).encode())
+        self._workspace.replace(self._path("beat"), str(self._beats).encode())
+
+    def _is_ours(self) -> bool:
+        """Whether nobody took over; what somebody emptied or deleted by hand is put back."""
+        own = self._path("json")
+        if any(path != own for path in _lease_files(self._workspace, self._folder)):
+            return False
+        content = self._workspace.read(own)
+        if content is None:
+            return create_once(self._workspace, own, self._content)
+        if content != self._content and Holder.read(content) is None:
+            self._workspace.replace(own, self._content)
+            return True
+        return content == self._content
+
+    def _path(self, ending: str) -> str:
+        return f"{self._folder}/{self.number:08d}.{ending}"
 
 
 def take_lease(
@@ -160,20 +206,28 @@ def take_lease(
         _require_dead(workspace, folder, number, key, sleep)
     me = Holder.this_process(purpose)
     record = {name: getattr(me, name) for name in Holder.__slots__}
-    if not create_once(workspace, f"{folder}/{number + 1:08d}.json", sealed(record)):
+    content = sealed({**record, "taking": next(_takings)})
+    if not create_once(workspace, f"{folder}/{number + 1:08d}.json", content):
         raise IndexLockedError(
             f"another run took the lease on index {index!r} a moment ago",
             hint="run the same command again when it has ended",
         )
     _forget_older(workspace, folder, number)
-    return Lease(number + 1, threading.Event(), workspace, folder, key)
+    return Lease(number + 1, threading.Event(), workspace, folder, key, content)
+
+
+def _lease_files(workspace: Workspace, folder: str) -> list[str]:
+    paths = (entry.path for entry in workspace.list(folder))
+    return [path for path in paths if re.search(r"/\d{8}\.json$", path)]
 
 
 def _newest(workspace: Workspace, folder: str) -> tuple[int, bool]:
-    names = [entry.path.rsplit("/", 1)[-1] for entry in workspace.list(folder)]
-    numbers = [int(name[:8]) for name in names if re.fullmatch(r"\d{8}\.json", name)]
-    newest = max(numbers, default=0)
-    return newest, f"{newest:08d}.released" in names
+    newest = max((_number(path) for path in _lease_files(workspace, folder)), default=0)
+    return newest, workspace.read(f"{folder}/{newest:08d}.released") is not None
+
+
+def _number(path: str) -> int:
+    return int(path.rsplit("/", 1)[-1][:8])
 
 
 def _require_dead(
@@ -183,23 +237,21 @@ def _require_dead(
     key: tuple[str, str],
     sleep: Callable[[float], None],
 ) -> None:
-    data = workspace.read(f"{folder}/{number:08d}.json")
-    if not data:
-        # Deleted or torn by hand: nobody is named, so nobody is refused for.
-        return
-    record: dict[str, Any] = unsealed(data, f"{folder}/{number:08d}.json")
-    holder = Holder(**record)
-    mine = holder.is_here() and holder.pid == os.getpid() and holder.is_running()
-    if mine and key not in _held_here:
-        # A run of this very process that ended without releasing.
-        return
-    if holder.is_here() and not holder.is_running():
-        return
-    if not holder.is_here() and _is_silent(workspace, f"{folder}/{number:08d}.beat", sleep):
-        return
+    holder = Holder.read(workspace.read(f"{folder}/{number:08d}.json"))
+    who = "a run whose lease file cannot be read"
+    if holder is not None:
+        who = f"{holder.purpose} by process {holder.pid} on {holder.host}, since {holder.since}"
+    if holder is not None and holder.is_here():
+        # In this very process: a run that ended without releasing.
+        mine = holder.pid == os.getpid() and key not in _held_here
+        if mine or not holder.is_running():
+            return
+    else:
+        log.warning("in use by %s; watching its heartbeat for %.0f s", who, _SILENCE_S)
+        if _is_silent(workspace, f"{folder}/{number:08d}.beat", sleep):
+            return
     raise IndexLockedError(
-        f"index {key[1]!r} is in use: {holder.purpose} by process {holder.pid} on {holder.host}, "
-        f"since {holder.since}",
+        f"index {key[1]!r} is in use: {who}",
         hint="wait for it to end; if you know that it is dead, run again with --take-over",
     )
 
@@ -212,9 +264,4 @@ def _is_silent(workspace: Workspace, path: str, sleep: Callable[[float], None]) 
 
 def _forget_older(workspace: Workspace, folder: str, newest: int) -> None:
     """Delete the files of earlier leases; the newest number stays, so that numbers only grow."""
-    old = [
-        entry.path
-        for entry in workspace.list(folder)
-        if int(entry.path.rsplit("/", 1)[-1][:8]) <= newest
-    ]
-    workspace.delete(sorted(old))
+    delete_below(workspace, [entry.path for entry in workspace.list(folder)], newest + 1)

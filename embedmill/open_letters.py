@@ -65,7 +65,7 @@ class _Standing:
         self._chunks = ChunkLayer(workspace, index, version.chunking.id)
         self._applied = AppliedLayer(workspace, index, version.collection)
         self._ledgers: dict[int, Ledger] = {}
-        self._lost: dict[SegmentKey, set[tuple[str, int]]] = {}
+        self._lost: dict[SegmentKey, set[tuple[str, int]] | None] = {}
 
     def lacks_record(self, letter: DeadLetter) -> bool:
         """Whether the chunk of a letter still has no record."""
@@ -78,12 +78,17 @@ class _Standing:
         key = SegmentKey(shard, entry.segment)
         if key not in self._lost:
             self._lost[key] = self._lost_in(key)
-        return (letter.doc_id, letter.chunk_index) in self._lost[key]
+        lost = self._lost[key]
+        if lost is None:
+            return letter.chunk_index < entry.chunk_count
+        return (letter.doc_id, letter.chunk_index) in lost
 
-    def _lost_in(self, key: SegmentKey) -> set[tuple[str, int]]:
-        """Document and chunk index of the rows of a segment that have no record."""
+    def _lost_in(self, key: SegmentKey) -> set[tuple[str, int]] | None:
+        """Document and chunk index of the rows that have no record; None: none has one yet."""
         applied = self._applied.read_if_there(key)
-        if applied is None or not applied.rejected:
+        if applied is None:
+            return None
+        if not applied.rejected:
             return set()
         docs = self._chunks.docs(key, ("doc_id",)).column("doc_id").to_pylist()
         chunks, _ = self._chunks.chunks(key)

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from embedmill.embedder import Vectors
 from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
+from embedmill.numbered_files import delete_below, numbers_in
 from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
-from embedmill.segment_files import delete_below, numbers_in
 from embedmill.workspace import Workspace, create_once, require
 
 # The most chunks of one segment, so that one segment fits one provider file.

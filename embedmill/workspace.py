@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     # These names exist for type checkers only.
     from obstore.store import ClientConfig, S3Config
 
-# Unfinished puts of a local workspace; never listed, emptied by the next run that holds the lease.
+# Unfinished puts of a local workspace; never listed, and swept by later runs.
 STAGING = ".staging"
+# A put takes seconds; one that began an hour ago was killed.
+ABANDONED_S = 3600.0
 # What the system says when no write can succeed until somebody makes room or gives rights.
 _NO_WRITE = {
     errno.ENOSPC,
@@ -225,12 +227,27 @@ class LocalWorkspace:
             except OSError as error:
                 raise self._no_write(self._root / path, error) from error
 
-    def sweep(self) -> int:
-        """Delete what killed runs left unfinished; only the holder of the lease may call it."""
-        stale = list(self._staging.iterdir())
-        for path in stale:
-            path.unlink(missing_ok=True)
-        return len(stale)
+    def sweep(self, older_than_s: float = ABANDONED_S) -> int:
+        """Delete what killed runs left unfinished so long ago that no put can still need it.
+
+        Returns:
+            How many files that were.
+        """
+        try:
+            with tempfile.NamedTemporaryFile(dir=self._staging) as probe:
+                # By the clock of the disk, which may be another machine's.
+                now = os.fstat(probe.fileno()).st_mtime
+        except OSError:
+            # Full or read-only: the next put says so.
+            return 0
+        swept = 0
+        for path in self._staging.iterdir():
+            # A put that has just ended.
+            with contextlib.suppress(FileNotFoundError):
+                if now - path.stat().st_mtime >= older_than_s:
+                    path.unlink()
+                    swept += 1
+        return swept
 
     def _no_write(self, target: Path, error: OSError) -> StopRunError | TransientError:
         message = f"{target} cannot be written: {error.strerror}"

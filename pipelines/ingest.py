@@ -8,11 +8,14 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError, StopRunError
 from embedmill.executor import Executor
+from embedmill.job_assembly import job_records, price_per_million, uses_jobs
+from embedmill.job_summary import summaries
 from embedmill.lease import Lease, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.run_context import RunContext, utc_now
@@ -114,11 +117,11 @@ class OpenVersion:
         try:
             work()
             if execution.parked:
-                report = execution.report("waiting")
+                report = self._with_jobs(execution.report("waiting"))
                 self.leave_report(report)
                 return report
             execution.count()
-            report = execution.report("succeeded")
+            report = self._with_jobs(execution.report("succeeded"))
             _require_sums(report)
             self._record(execution, report)
             if report.changed_anything:
@@ -126,10 +129,22 @@ class OpenVersion:
         except EmbedmillError as error:
             interrupted = isinstance(error, InterruptedRunError)
             status: RunStatus = "interrupted" if interrupted else "failed"
-            self._report_failure(execution.report(status, error=str(error)))
+            self._report_failure(self._with_jobs(execution.report(status, error=str(error))))
             raise
         self.leave_report(report)
         return report
+
+    def _jobs(self) -> Sequence[dict[str, Any]]:
+        """Embedding jobs of the version that have ended, oldest first."""
+        if not uses_jobs(self._settings):
+            return ()
+        records = job_records(self._settings, self.context, self._workspace)
+        return summaries(records.all(), price_per_million(self._settings.embedder))
+
+    def _with_jobs(self, report: RunReport) -> RunReport:
+        """The report with the embedding jobs that ended in its run."""
+        ended = [job for job in self._jobs() if (job["ended"] or "") >= report.started]
+        return replace(report, jobs=tuple(ended))
 
     def leave_report(self, report: RunReport) -> None:
         """Write the report of the run, by which it has ended."""
@@ -154,7 +169,9 @@ class OpenVersion:
         if not first and not report.changed_anything and recorded == holds:
             return
         counts = {**holds, "dead_letters": report.dead_letters}
-        version = replace(self._version, counts=counts, last_run=report.run)
+        version = replace(
+            self._version, counts=counts, last_run=report.run, jobs=tuple(self._jobs())
+        )
         if first:
             execution.publish()
             version = replace(version, state="published", published=utc_now())

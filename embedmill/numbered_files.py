@@ -1,4 +1,4 @@
-"""Names of the files of segments: ``s<shard>/<number>`` and an ending, in every layer."""
+"""Names of numbered files: ``s<shard>/<number>`` and an ending, in every layer."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def numbers_in(paths: Iterable[str], ending: str) -> dict[int, list[int]]:
 
 
 def delete_below(workspace: Workspace, paths: Iterable[str], number: int) -> None:
-    """Delete files of segments with smaller numbers than this, in order."""
+    """Delete those files whose name begins with a smaller number than this, in order."""
     names = ((re.match(r"\d{8}(?=\.)", path.rsplit("/", 1)[-1]), path) for path in paths)
     workspace.delete(sorted(path for name, path in names if name and int(name[0]) < number))

@@ -37,8 +37,8 @@ class Faults:
         parsing: fate of the worker that parses a document with a word, by word.
         pause_s: that every call of the embedder takes longer, so that a run lasts long enough to
             be interrupted.
-        embed_log: every call of the embedder adds a line to this file when it returns: a digest of
-            its texts, and their number.
+        embed_log: every call of the embedder adds a line to this file when it begins, as that is
+            when it begins to cost: a digest of its texts, and their number.
     """
 
     embedding: Mapping[str, Fate] = field(default_factory=dict)
@@ -82,6 +82,8 @@ class FaultyEmbedder:
         """Embed as the real one does, unless a text has one of the words."""
         if role == "query":
             return self._real.embed(texts, role)
+        if self._faults.embed_log:
+            _note(Path(self._faults.embed_log), texts)
         refused: dict[int, PermanentError] = {}
         for row, text in enumerate(texts):
             try:
@@ -91,10 +93,7 @@ class FaultyEmbedder:
         time.sleep(self._faults.pause_s)
         embedded = self._real.embed(texts, role)
         embedded.vectors[list(refused)] = np.nan
-        embedded = replace(embedded, failures={**embedded.failures, **refused})
-        if self._faults.embed_log:
-            _note(Path(self._faults.embed_log), texts)
-        return embedded
+        return replace(embedded, failures={**embedded.failures, **refused})
 
 
 class FaultyParser(MediaTypeParser):

@@ -54,6 +54,13 @@ def uses_jobs(settings: Settings) -> bool:
     return isinstance(embedder, OpenAIEmbedderSettings) and embedder.mode != "realtime"
 
 
+def price_per_million(settings: EmbedderSettings) -> float | None:
+    """Dollars for a million tokens in jobs; None: not known."""
+    if isinstance(settings, OpenAIEmbedderSettings):
+        return settings.jobs.dollars_per_million_tokens
+    return None
+
+
 def job_records(settings: Settings, context: RunContext, workspace: Workspace) -> JobRecords:
     """Records of the jobs of an index version."""
     return JobRecords(workspace, settings.index, context)

@@ -7,7 +7,7 @@ losing that race means that somebody else was first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -35,6 +35,7 @@ class IndexVersion:
         counts: of the last run that changed it (documents, chunks, records, dead letters).
         last_run: that changed it.
         published: when readers were sent to it, or None.
+        jobs: embedding jobs that made its vectors: provider's id, rows, tokens, cost, times.
     """
 
     number: int
@@ -47,6 +48,7 @@ class IndexVersion:
     counts: Mapping[str, int] = field(default_factory=dict)
     last_run: str = ""
     published: str | None = None
+    jobs: Sequence[Mapping[str, Any]] = ()
 
     @property
     def name(self) -> str:

@@ -40,6 +40,7 @@ class RunReport:
         live_records: that should be in the collection now; -1 likewise.
         stored_records: that the store counts; -1 likewise.
         error: one line, when the run failed.
+        jobs: embedding jobs that ended in this run (see ``embedmill.job_summary``).
     """
 
     run: str
@@ -57,6 +58,7 @@ class RunReport:
     live_records: int = -1
     stored_records: int = -1
     error: str = ""
+    jobs: tuple[dict[str, Any], ...] = ()
 
     @property
     def dead_letters(self) -> int:
@@ -102,6 +104,7 @@ class RunReport:
                 "documents": DocumentCounts(**record["documents"]),
                 "chunks": ChunkCounts(**record["chunks"]),
                 "records": RecordCounts(**record["records"]),
+                "jobs": tuple(record.get("jobs", ())),
             }
         )
 

@@ -10,7 +10,7 @@ import typer
 
 from embedmill.errors import SettingsError
 from embedmill.settings import Settings
-from pipelines import cli_audit, cli_dead_letters, cli_reading
+from pipelines import cli_audit, cli_dead_letters, cli_jobs, cli_reading
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -38,12 +38,6 @@ app = typer.Typer(
     "nothing changed; 5 the run failed; 6 somebody else holds the index; 7 an audit has findings; "
     "8 embedding jobs go on at the provider, run again later; 75 stopped, run again.",
 )
-app.add_typer(cli_dead_letters.app, name="dlq")
-app.command("search")(cli_reading.search)
-app.command("versions")(cli_reading.versions)
-app.command("status")(cli_reading.status)
-app.command("audit")(cli_audit.audit_command)
-app.command("settings")(cli_reading.show_recipes)
 
 
 SourceOption = Annotated[
@@ -171,6 +165,16 @@ def index_name(source: Path) -> str:
 
     stem = source.resolve().name.split(".")[0]
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-._")[:64] or "documents"
+
+
+app.command("search")(cli_reading.search)
+app.command("status")(cli_reading.status)
+app.command("versions")(cli_reading.versions)
+app.command("audit")(cli_audit.audit_command)
+app.add_typer(cli_dead_letters.app, name="dlq")
+app.add_typer(cli_jobs.app, name="jobs")
+app.command("settings")(cli_reading.show_recipes)
+app.command("rehearse")(cli_jobs.rehearse)
 
 
 def main() -> None:

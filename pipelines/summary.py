@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from embedmill.job_summary import bill
 from embedmill.run_report import RunReport
 
 
@@ -30,6 +31,8 @@ def summary(report: RunReport) -> Iterator[str]:
         f"{records.rejected:,} refused"
         + (f"; {records.partial:,} documents partly stored" if records.partial else "")
     )
+    if report.jobs:
+        yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list)"
     if report.stored_records >= 0:
         live = f", {report.live_documents:,} documents" if report.live_documents >= 0 else ""
         yield (

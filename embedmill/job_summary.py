@@ -1,0 +1,59 @@
+"""What a person or an auditor wants to know of an embedding job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from embedmill.job_records import JobRecord
+
+
+def status_of(record: JobRecord) -> str:
+    """Where a job is in its life."""
+    if record.outcome is not None:
+        return record.outcome.status
+    return "submitted" if record.handle is not None else "intended"
+
+
+def summary_of(record: JobRecord, dollars_per_million: float | None) -> dict[str, Any]:
+    """One job as JSON types; ``dollars`` is None where the price or the bill is not known."""
+    intent, outcome = record.intent, record.outcome
+    tokens = outcome.tokens if outcome is not None else None
+    dollars = None
+    if tokens is not None and dollars_per_million is not None:
+        dollars = round(tokens / 1e6 * dollars_per_million, 6)
+    return {
+        "key": intent.key,
+        "status": status_of(record),
+        "provider": record.handle and record.handle.provider,
+        "provider_job": record.handle and record.handle.job_id,
+        "created": intent.created.isoformat(),
+        "ended": outcome and outcome.ended,
+        "rows": intent.inputs,
+        "requests": len(intent.requests),
+        "tokens_counted": intent.tokens,
+        "tokens_charged": tokens,
+        "dollars": dollars,
+        "buckets": outcome and asdict(outcome.buckets),
+        "note": outcome and outcome.note,
+    }
+
+
+def summaries(
+    records: Iterable[JobRecord], dollars_per_million: float | None
+) -> Sequence[dict[str, Any]]:
+    """Jobs that have ended, oldest first."""
+    ended = [record for record in records if record.outcome is not None]
+    ended.sort(key=lambda record: record.intent.created)
+    return [summary_of(record, dollars_per_million) for record in ended]
+
+
+def bill(jobs: Iterable[dict[str, Any]]) -> str:
+    """What some jobs cost together, for a person; what is not known is said to be so."""
+    listed = list(jobs)
+    tokens = [job["tokens_charged"] for job in listed]
+    dollars = [job["dollars"] for job in listed]
+    counted = "unknown" if None in tokens else f"{sum(tokens):,}"
+    cost = "unknown" if None in dollars else f"${sum(dollars):.4f}"
+    return f"{len(listed)} jobs, {counted} tokens, cost {cost}"

@@ -1,0 +1,215 @@
+"""Commands about embedding jobs, and a fake provider to rehearse with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from embedmill.assembly import workspace_of
+from embedmill.batch_provider import BatchEmbeddingProvider
+from embedmill.errors import RefusedError
+from embedmill.job_assembly import build_provider, price_per_million
+from embedmill.job_records import JobOutcome, JobRecord, JobRecords
+from embedmill.job_summary import status_of, summary_of
+from embedmill.lease import take_lease
+from embedmill.manifest import IndexVersion, Manifest
+from embedmill.run_context import utc_now
+from embedmill.settings import Settings
+from pipelines.cli_options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    IndexOption,
+    JsonOption,
+    SetOption,
+    out,
+    print_lines,
+    reports_errors,
+    settings_from,
+)
+from pipelines.cli_reading import print_json
+
+app = typer.Typer(
+    no_args_is_help=True, help="Embedding jobs: what is at the provider, what it cost."
+)
+KeyArgument = Annotated[str, typer.Argument(help="Key of a job, from: embedmill jobs list")]
+
+
+def _version(settings: Settings) -> IndexVersion:
+    version = Manifest(workspace_of(settings), settings.index).read().newest
+    if version is None:
+        raise RefusedError(
+            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+        )
+    return version
+
+
+def _records(settings: Settings) -> JobRecords:
+    return JobRecords(workspace_of(settings), settings.index, _version(settings))
+
+
+def _one(records: JobRecords, key: str) -> JobRecord:
+    for record in records.all():
+        if record.intent.key == key:
+            return record
+    raise RefusedError(
+        f"there is no embedding job {key}", hint="see the keys with: embedmill jobs list"
+    )
+
+
+def _provider(settings: Settings) -> BatchEmbeddingProvider:
+    return build_provider(settings.embedder, _version(settings).embedding)[0]
+
+
+def _facts(record: JobRecord, settings: Settings) -> dict[str, Any]:
+    return summary_of(record, price_per_million(settings.embedder))
+
+
+def _line(record: JobRecord, settings: Settings) -> str:
+    facts = _facts(record, settings)
+    cost = "unknown" if facts["dollars"] is None else f"${facts['dollars']:.4f}"
+    charged = facts["tokens_charged"]
+    tokens = "?" if charged is None else f"{charged:,}"
+    return (
+        f"{facts['key']}  {facts['status']:<11} {facts['rows']:>7,} rows  {tokens:>12} tokens  "
+        f"cost {cost}  {facts['created'][:19]}  {facts['provider_job'] or 'not submitted'}"
+    )
+
+
+@app.command("list")
+@reports_errors
+def list_jobs(
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the embedding jobs of an index's newest version, oldest first."""
+    settings = settings_from(config, overrides, index)
+    records = sorted(_records(settings).all(), key=lambda record: record.intent.created)
+    if as_json:
+        print_json([_facts(record, settings) for record in records])
+    elif not records:
+        out.print("no embedding jobs")
+    else:
+        print_lines(_line(record, settings) for record in records)
+
+
+@app.command()
+@reports_errors
+def show(
+    key: KeyArgument,
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one embedding job, with its state at the provider while it is there."""
+    settings = settings_from(config, overrides, index)
+    record = _one(_records(settings), key)
+    facts = _facts(record, settings)
+    if record.handle is not None and record.outcome is None:
+        state = _provider(settings).state(record.handle)
+        facts["provider_status"] = state.raw_status
+        facts["provider_counts"] = asdict(state.counts)
+    if as_json:
+        print_json(facts)
+        return
+    print_lines(f"{name:16} {value}" for name, value in facts.items() if value is not None)
+
+
+@app.command()
+@reports_errors
+def cancel(
+    key: KeyArgument,
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Cancel an embedding job; what it finished is kept by the next ingest, the rest sent again."""
+    settings = settings_from(config, overrides, index)
+    with take_lease(workspace_of(settings), settings.index, "jobs cancel"):
+        records = _records(settings)
+        record = _one(records, key)
+        if record.outcome is not None:
+            raise RefusedError(f"embedding job {key} has ended: {record.outcome.status}")
+        if record.handle is not None:
+            _provider(settings).cancel(record.handle)
+            out.print(f"{key}: asked the provider to cancel; the next ingest collects what is done")
+            return
+        _abandon(settings, records, record)
+        out.print(f"{key}: given up; it was never submitted, its rows are sent again")
+
+
+def _abandon(settings: Settings, records: JobRecords, record: JobRecord) -> None:
+    """Give up an intent, once the provider shows no job for it."""
+    intent = record.intent
+    found = _provider(settings).find(
+        job_key=intent.key, fingerprint=intent.fingerprint, since=intent.created
+    )
+    if found is not None:
+        records.submitted(intent.key, found)
+        raise RefusedError(
+            f"embedding job {intent.key} does exist at the provider, as {found.job_id}",
+            hint=f"run the same command again to cancel it: embedmill jobs cancel {intent.key}",
+        )
+    outcome = JobOutcome(
+        status="abandoned",
+        ended=utc_now(),
+        counted=False,
+        again=intent.rows(),
+        note="given up by hand before it was submitted",
+    )
+    records.collected(intent.key, outcome)
+
+
+@app.command()
+@reports_errors
+def adopt(
+    key: KeyArgument,
+    provider_job: Annotated[str, typer.Argument(help="The provider's id of the job.")],
+    *,
+    config: ConfigOption = DEFAULT_CONFIG,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Tie an intent to a job that you found at the provider yourself."""
+    settings = settings_from(config, overrides, index)
+    with take_lease(workspace_of(settings), settings.index, "jobs adopt"):
+        records = _records(settings)
+        record = _one(records, key)
+        if record.handle is not None or record.outcome is not None:
+            raise RefusedError(f"embedding job {key} is {status_of(record)} already")
+        since = record.intent.created - timedelta(hours=1)
+        for listed in _provider(settings).list_jobs(since):
+            if listed.handle.job_id == provider_job:
+                if listed.fingerprint not in {"", record.intent.fingerprint}:
+                    raise RefusedError(f"{provider_job} was submitted for other rows")
+                records.submitted(key, listed.handle)
+                out.print(f"{key}: adopted {provider_job}; the next ingest collects it")
+                return
+    raise RefusedError(f"the provider lists no job {provider_job} since {since:%Y-%m-%d %H:%M}")
+
+
+@reports_errors
+def rehearse(
+    *,
+    provider: Annotated[str, typer.Option("--provider", help="Whose fake: openai.")] = "openai",
+    faults: Annotated[
+        Path | None, typer.Option("--faults", help="YAML list of what goes wrong, and when.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", help="0: any that is free.")] = 8765,
+) -> None:
+    """Serve a fake provider on this machine: rehearse a run without a key, with faults by plan."""
+    if provider != "openai":
+        raise RefusedError(f"there is no fake of {provider!r}; there is: openai")
+    from embedmill.testing.openai_server import main as serve
+
+    plan = ["--faults", str(faults)] if faults else []
+    serve(["--port", str(port), *plan])

@@ -157,7 +157,8 @@ class JobRecords:
     def collected(self, key: str, outcome: JobOutcome) -> None:
         """Write the outcome; the job is done."""
         record = {
-            **asdict(outcome),
+            **{name: getattr(outcome, name) for name in JobOutcome.__slots__},
+            "buckets": asdict(outcome.buckets),
             "again": _rows_json(outcome.again),
             "alone": _rows_json(outcome.alone),
         }

@@ -52,9 +52,9 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search the published version of an index."""
-    settings = settings_from(config, overrides, index)
-    with open_index(settings) as reader:
-        hits = reader.search(query, k, _filter(where or []))
+    conditions = _filter(where or [])
+    with open_index(settings_from(config, overrides, index)) as reader:
+        hits = reader.search(query, k, conditions)
     if as_json:
         print_json([_hit_json(hit) for hit in hits])
         return
@@ -154,13 +154,14 @@ def status(
     if not run:
         out.print(f"index {settings.index!r} has had no run yet")
         return
+    complete = report is not None and report.status in {"succeeded", "partial"}
     if report is None:
         out.print(f"run {run} has not ended: it goes on, or it was killed", highlight=False)
     else:
         print_lines(summary(report))
     waiting = ", ".join(f"{count:,} segments to {what}" for what, count in left.items() if count)
-    out.print(f"left: {waiting or 'nothing'}", highlight=False)
-    if waiting:
+    out.print(f"left: {waiting or 'no segments between the layers'}", highlight=False)
+    if waiting or not complete:
         out.print("  next: run the same ingest again; it goes on where it stopped")
 
 

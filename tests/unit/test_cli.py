@@ -1,0 +1,408 @@
+"""The command line, as a stranger meets it: exit statuses, and messages that say what to do."""
+
+import json
+import re
+import signal
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from embedmill.assembly import Seams, seams
+from embedmill.lease import take_lease
+from embedmill.vector_stores import memory
+from embedmill.workspace import LocalWorkspace
+from pipelines.cli import app
+
+SETTINGS = {
+    "index": "fruit",
+    "workspace": "ws",
+    "source": {"kind": "table", "path": "rows.jsonl"},
+    "chunker": {"kind": "text", "max_tokens": 20},
+    "embedder": {"kind": "hashing", "dimension": 16},
+    "store": {"kind": "memory"},
+    "shard_count": 2,
+}
+FRUIT = [
+    {"id": "a", "text": "apples are red"},
+    {"id": "b", "text": "bananas are bent"},
+    {"id": "c", "text": "cherries come in pairs"},
+]
+
+
+class Shell:
+    """A directory with settings and rows, and somebody who types commands there."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def settings(self, name="s.yaml", **more):
+        (self.folder / name).write_text(yaml.safe_dump({**SETTINGS, **more}))
+
+    def rows(self, rows, name="rows.jsonl"):
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        (self.folder / name).write_text("".join(line + "\n" for line in lines))
+
+    def files(self, **contents):
+        folder = self.folder / "docs"
+        folder.mkdir(exist_ok=True)
+        for name, content in contents.items():
+            (folder / f"{name}.txt").write_bytes(content)
+        self.settings(source={"kind": "files", "path": "docs"})
+
+    def run(self, *words):
+        """Type a command; the result with its two streams."""
+        return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+
+    def ingest(self, *words):
+        return self.run("ingest", "s.yaml", "--local", *words)
+
+    def letters(self, *words):
+        return json.loads(self.run("dlq", "list", "-c", "s.yaml", "--json", *words).stdout)
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(memory, "_CONTENTS", {})
+    shell = Shell(tmp_path)
+    shell.settings()
+    shell.rows(FRUIT)
+    return shell
+
+
+def said(result, status, *parts):
+    """The command ended so, with these words in what a person sees, in this order."""
+    assert result.exit_code == status, result.output
+    flat = " ".join(result.output.split())
+    assert re.search(".*".join(map(re.escape, parts)), flat), flat
+
+
+def test_all_well_is_0_with_a_summary_that_adds_up(shell):
+    said(
+        shell.ingest(),
+        0,
+        "documents 3 read = 3 added + 0 changed + 0 unchanged + 0 dead",
+        "chunks 3 = 3 embedded",
+        "records 3 written",
+        "fruit v1: 3 records applied = 3 in the store, 3 documents",
+        "succeeded",
+    )
+    said(shell.ingest(), 0, "3 unchanged", "nothing to do, the index is in line with its source")
+
+
+def test_progress_and_warnings_stay_out_of_the_results(shell):
+    shell.rows([*FRUIT, "no json"])
+    result = shell.ingest("--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 3
+    assert (report["status"], report["dead_letters"]) == ("partial", 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "where", "what"),
+    [
+        ('{"id": "d", "text": "cut', "rows.jsonl:4", "Unterminated string starting at column 21"),
+        ("[1]", "rows.jsonl:4", "the line is JSON, but no object"),
+        ({"text": "x"}, "rows.jsonl:4", "there is no id; the row has 'text'; `source.id_column`"),
+        ({"id": ""}, "rows.jsonl:4", "the id is empty"),
+        ({"id": "d"}, "rows.jsonl:4", "there is no text; the row has 'id'; `source.text_columns`"),
+        ({"id": "a", "text": "x"}, "rows.jsonl:4", "an earlier row of the source has the id 'a'"),
+        ({"id": 1.5, "text": "x"}, "rows.jsonl:4", "the id is 1.5; ids are text or whole numbers"),
+    ],
+)
+def test_a_bad_row_is_3_and_its_letter_says_which_line_and_why(shell, row, where, what):
+    shell.rows([*FRUIT, row])
+    said(shell.ingest(), 3, "1 dead", "completed with 1 dead letters (see: embedmill dlq list")
+    said(shell.run("dlq", "list", "-c", "s.yaml"), 0, "1 x read", where, what, "dlq replay")
+
+
+def test_dead_rows_that_are_tolerated_are_0(shell):
+    shell.rows([*FRUIT, "no json"])
+    said(shell.ingest("--tolerate-dead"), 0, "completed with 1 dead letters")
+
+
+def test_a_document_without_text_is_counted_and_no_failure(shell):
+    shell.rows([*FRUIT, {"id": "d", "text": "  \n"}])
+    said(shell.ingest(), 0, "4 read = 4 added", "1 without text", "4 documents")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--set", "source.path=gone.jsonl"], ["'gone.jsonl'", "No such file", "`source.path`"]),
+        (["--source", "nowhere"], ["'nowhere'", "No such file", "next:"]),
+        (["--set", "source.path=empty"], ["'empty' holds no table", "next:", ".jsonl"]),
+        (["--set", "source.id_column=key", "--set", "source.path=t.csv"],
+         ["t.csv: there is no column 'key'; the columns are 'id', 'text'", "`source.id_column`"]),
+    ],
+)  # fmt: skip
+def test_a_source_that_cannot_be_read_is_4_and_names_the_setting(shell, words, parts):
+    (shell.folder / "empty").mkdir()
+    (shell.folder / "t.csv").write_text("id,text\n1,x\n")
+    said(shell.ingest(*words), 4, *parts)
+
+
+def test_files_of_which_none_matches_are_4_with_the_patterns(shell):
+    shell.files(a=b"x")
+    said(
+        shell.ingest("--set", 'source.include=["*.rst"]'),
+        4,
+        "no file in 'docs' matches *.rst",
+        "`source.include`",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["ingest", "none.yaml", "--local"], ["none.yaml: there is no such file", "s.yaml"]),
+        (["ingest", "s.yaml", "--set", "embeder.x=1"], ["embeder", "did you mean `embedder`"]),
+        (["ingest", "s.yaml", "--set", "shard_count=many"], ["shard_count"]),
+        (["ingest", "s.yaml", "--source", "docs", "--set", "index=docs"], ["--index docs"]),
+        (["search", "x", "-c", "s.yaml", "--where", "doc_id"], ["KEY=VALUE", "doc_id=guide/a.md"]),
+        (["search", "x"], ["embedmill.yaml: there is no such file", "s.yaml"]),
+        (["ingest"], ["Missing argument", "CONFIG"]),
+        (["dlq", "list", "-c", "s.yaml", "--stage", "reading"], ["'reading' is not one of"]),
+        (["nonsense"], ["No such command 'nonsense'"]),
+        (["ingest", "s.yaml"], ["memory store is gone when its process ends", "add --local"]),
+    ],
+)  # fmt: skip
+def test_wrong_usage_and_wrong_settings_are_2_with_the_way_out(shell, words, parts):
+    (shell.folder / "docs").mkdir()
+    (shell.folder / "docs" / "a.txt").write_text("x")
+    result = shell.run(*words)
+    assert result.exit_code == 2, result.output
+    flat = " ".join(result.output.replace("│", " ").lower().split())
+    assert all(part.lower() in flat for part in parts), flat
+
+
+def test_a_wrong_settings_file_is_2_with_the_line(shell):
+    shell.settings(chunker={"kind": "text", "max_tokns": 3})
+    said(shell.ingest(), 2, "s.yaml:", "chunker.max_tokns: unknown key; did you mean `max_tokens`?")
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"embedder": {"kind": "hashing", "dimension": 32}}, ["dimension: 16 -> 32"]),
+        ({"chunker": {"kind": "text", "max_tokens": 10}}, ["max_tokens: 20 -> 10"]),
+        ({"metric": "dot"}, ["metric: 'cosine' -> 'dot'"]),
+        ({"shard_count": 3}, ["has 2 shards for its whole life", "say 3", "set shard_count: 2"]),
+    ],
+)
+def test_settings_of_another_recipe_are_4_with_both_values_and_change_nothing(shell, change, parts):
+    shell.ingest()
+    shell.settings(**change)
+    shell.rows([*FRUIT, {"id": "new", "text": "new"}])
+    said(shell.ingest(), 4, *parts)
+    shell.settings()
+    said(shell.run("status", "-c", "s.yaml"), 0, "3 documents", "left: no segments")
+
+
+def test_a_source_that_lost_much_is_4_until_it_is_allowed(shell):
+    shell.ingest()
+    shell.rows(FRUIT[:1])
+    said(
+        shell.ingest(),
+        4,
+        "2 of 3 documents are gone from the source",
+        "max_delete_fraction (0.2)",
+        "none was deleted",
+        "--allow-deletes",
+        "sync: append",
+    )
+    said(shell.ingest("--allow-deletes"), 0, "2 removed", "2 deleted")
+    said(shell.ingest(), 0, "nothing to do")
+
+
+def test_a_source_of_which_some_ids_cannot_be_read_deletes_nothing(shell):
+    shell.ingest()
+    shell.rows([*FRUIT[:2], "no json"])
+    said(shell.ingest("--allow-deletes"), 3, "2 unchanged + 1 dead", "3 documents")
+
+
+def test_a_source_that_is_appended_to_may_forget(shell):
+    shell.settings(sync="append")
+    shell.ingest()
+    shell.rows(FRUIT[:1])
+    said(shell.ingest(), 0, "1 unchanged", "3 documents")
+
+
+def test_a_run_in_which_all_rows_die_is_5_and_publishes_nothing(shell):
+    shell.rows(["no", "json"])
+    said(shell.ingest(), 5, "all 2 documents of this run died", "embedmill dlq list")
+    said(shell.run("search", "x", "-c", "s.yaml"), 4, "no published version", "embedmill ingest")
+    assert len(shell.letters()) == 2
+
+
+def test_a_replay_of_an_index_that_was_never_complete_publishes_nothing(shell):
+    shell.rows(["no", "json"])
+    shell.ingest()
+    shell.rows(FRUIT)
+    shell.run("dlq", "replay", "-c", "s.yaml", "--local")
+    said(shell.run("search", "x", "-c", "s.yaml"), 4, "no published version")
+    said(shell.ingest(), 0, "3 documents")
+    said(shell.run("search", "apples", "-c", "s.yaml"), 0, "1. ")
+
+
+def test_an_index_that_somebody_else_holds_is_6_with_the_holder(shell):
+    shell.ingest()
+    with take_lease(LocalWorkspace(shell.folder / "ws"), "fruit", "ingest"):
+        said(shell.ingest(), 6, "index 'fruit' is in use", "ingest by process", "--take-over")
+    said(shell.ingest(), 0, "nothing to do")
+
+
+class Interrupting:
+    """Asks the run to stop with its first call."""
+
+    def __init__(self, real):
+        self._real = real
+        self.recipe = real.recipe
+        self._asked = False
+
+    def embed(self, texts, role):
+        if not self._asked:
+            self._asked = True
+            signal.raise_signal(signal.SIGINT)
+        return self._real.embed(texts, role)
+
+
+def test_a_run_that_is_asked_to_stop_is_75_and_goes_on_when_run_again(shell):
+    with seams(Seams(embedder=Interrupting)):
+        said(shell.ingest(), 75, "stopping after what is in flight", "next: run the same command")
+    said(shell.run("status", "-c", "s.yaml"), 0, "interrupted", "left:", "run the same ingest")
+    said(shell.ingest(), 0, "3 records applied = 3 in the store")
+    said(shell.run("status", "-c", "s.yaml"), 0, "left: no segments")
+
+
+def test_a_file_in_another_encoding_is_put_right_and_replayed(shell):
+    shell.files(good=b"good", bad=b"caf\xe9")
+    said(shell.ingest(), 3, "2 read = 1 added", "1 dead")
+    letter = shell.letters()[0]
+    assert letter["uri"] == "bad.txt"
+    said(
+        shell.run("dlq", "show", letter["id"], "-c", "s.yaml"),
+        0,
+        "stage parse",
+        "code encoding",
+        "byte 0xe9 at offset 3; save it as UTF-8, or set `source.fallback_encoding`",
+    )
+    # Nothing was put right: the letter stays.
+    said(shell.run("dlq", "replay", letter["id"], "-c", "s.yaml", "--local"), 3, "1 dead letters")
+    assert [x["runs"] for x in shell.letters()] == [2]
+    (shell.folder / "docs" / "bad.txt").write_text("café")
+    said(shell.run("dlq", "replay", letter["id"], "-c", "s.yaml", "--local"), 0, "1 added")
+    said(shell.run("dlq", "list", "-c", "s.yaml"), 0, "no open dead letters")
+    said(shell.run("dlq", "replay", "-c", "s.yaml", "--local"), 0, "nothing to replay")
+    said(shell.ingest(), 0, "2 unchanged + 0 dead", "nothing to do")
+
+
+def test_a_record_that_the_store_will_not_take_is_a_letter_until_the_row_changes(shell):
+    big = "x" * (9 * 2**20)
+    shell.settings(
+        source={"kind": "table", "path": "rows.jsonl", "metadata_columns": ["note"]},
+        chunker={"kind": "document", "overflow": "truncate"},
+    )
+    rows = [{**row, "note": "n"} for row in FRUIT]
+    shell.rows([*rows, {"id": "d", "text": "dates", "note": big}])
+    said(shell.ingest(), 3, "4 added", "3 written, 0 deleted, 1 refused", "3 records applied = 3")
+    said(
+        shell.run("dlq", "list", "-c", "s.yaml"),
+        0,
+        "1 x apply: payload-too-large",
+        "rows.jsonl:4, chunk 0",
+        "bytes, the store takes",
+    )
+    said(shell.run("dlq", "replay", "-c", "s.yaml", "--local"), 3, "1 refused")
+    shell.rows([*rows, {"id": "d", "text": "dates", "note": "short"}])
+    said(shell.ingest(), 0, "1 changed", "1 reused", "4 records applied = 4 in the store")
+    assert shell.letters() == []
+
+
+def test_a_letter_that_nobody_knows_is_4(shell):
+    shell.ingest()
+    said(shell.run("dlq", "show", "abc", "-c", "s.yaml"), 4, "no open dead letter has the id abc")
+
+
+def test_letters_are_chosen_by_stage_and_cause(shell):
+    shell.rows([*FRUIT, "no json", {"id": "a", "text": "twice"}])
+    shell.ingest()
+    assert {x["code"] for x in shell.letters()} == {"json", "duplicate-id"}
+    assert [x["code"] for x in shell.letters("--code", "json")] == ["json"]
+    assert shell.letters("--stage", "embed") == []
+
+
+def test_few_of_many_equal_letters_are_listed_unless_all_are_asked_for(shell):
+    shell.rows([*FRUIT, *["no json"] * 5])
+    shell.ingest()
+    said(shell.run("dlq", "list", "-c", "s.yaml"), 0, "5 x read: json", "and 2 more (--all)")
+    listed = shell.run("dlq", "list", "-c", "s.yaml", "--all").output
+    assert all(f"rows.jsonl:{line}" in listed for line in range(4, 9))
+
+
+def test_an_index_that_is_not_there_says_so(shell):
+    shell.ingest()
+    for words in (["status"], ["versions"], ["search", "x"], ["dlq", "list"]):
+        result = shell.run(*words, "-c", "s.yaml", "--index", "other")
+        assert "index 'other'" in result.output
+        assert "ingest" in result.output or result.exit_code == 0
+
+
+def test_what_programs_read_is_json(shell):
+    shell.ingest()
+    versions = json.loads(shell.run("versions", "-c", "s.yaml", "--json").stdout)
+    assert versions[0]["state"] == "published"
+    assert versions[0]["counts"] == {"documents": 3, "records": 3, "dead_letters": 0}
+    status = json.loads(shell.run("status", "-c", "s.yaml", "--json").stdout)
+    assert status["report"]["status"] == "succeeded"
+    hits = json.loads(shell.run("search", "bananas", "-c", "s.yaml", "-k", "1", "--json").stdout)
+    assert (hits[0]["doc_id"], hits[0]["text"]) == ("b", "bananas are bent")
+    where = ["--where", "doc_id=c", "--where", "chunk_index=0"]
+    result = shell.run("search", "bananas", "-c", "s.yaml", *where, "--json")
+    assert result.exit_code == 0
+
+
+def test_a_query_of_blanks_is_4(shell):
+    shell.ingest()
+    said(shell.run("search", " ", "-c", "s.yaml"), 4, "the query cannot be embedded", "blank")
+
+
+def test_brackets_in_names_and_texts_are_no_markup(shell):
+    shell.rows([{"id": "[red]a[/red]", "text": "[bold]apples[/bold] [link"}])
+    shell.ingest()
+    said(
+        shell.run("search", "apples", "-c", "s.yaml"),
+        0,
+        "[red]a[/red]",
+        "[bold]apples[/bold] [link",
+    )
+
+
+@pytest.mark.parametrize("name", ["bob's docs", 'a "b"', "a: {b}, [c] #d", "dömö", "x" * 90])
+def test_a_source_given_by_path_goes_into_an_index_of_its_own(shell, name):
+    shell.ingest()
+    (shell.folder / name).mkdir()
+    (shell.folder / name / "a.txt").write_text("plums")
+    result = shell.ingest("--source", name)
+    said(result, 0, "search it with: embedmill search", "--index", "1 added", "1 documents")
+    said(shell.run("status", "-c", "s.yaml"), 0, "fruit v1: 3 records")
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "T.JSONL", "t.csv", "t.v2.tsv"])
+def test_a_table_given_by_path_is_known_by_its_ending(shell, name):
+    separator = "\t" if name.endswith("tsv") else ","
+    text = '{"id": "1", "text": "x"}\n'
+    if "json" not in name.lower():
+        text = f"id{separator}text\n1{separator}x\n"
+    (shell.folder / name).write_text(text)
+    said(shell.ingest("--source", name, "--index", "mine"), 0, "mine v1: 1 records")
+
+
+def test_a_source_is_not_mixed_into_the_index_that_the_settings_fill(shell):
+    shell.ingest()
+    (shell.folder / "fruit").mkdir()
+    (shell.folder / "fruit" / "a.txt").write_text("plums")
+    said(shell.ingest("--source", "fruit"), 2, "would go into index 'fruit'", "--index fruit")
+    said(shell.run("status", "-c", "s.yaml"), 0, "3 documents")

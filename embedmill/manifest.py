@@ -63,6 +63,7 @@ class IndexVersion:
                 **record,
                 "chunking": ChunkingRecipe.from_json(record["chunking"]),
                 "embedding": EmbeddingRecipe.from_json(record["embedding"]),
+                "jobs": tuple(record.get("jobs", ())),
             }
         )
 

@@ -65,6 +65,12 @@ class OpenAIEmbedderSettings(Frozen):
         "use), the path of a `.tiktoken` file of cl100k_base, or `estimate`: a cautious guess from "
         "the bytes of a text, without any download; chunks come out shorter than they might.",
     )
+    timeout_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Silence after which a request counts as lost; five times that after an "
+        "upload.",
+    )
     inputs_per_request: int = Field(
         default=512,
         gt=0,

@@ -122,8 +122,11 @@ def _vector_of(encoded: bytes) -> Vectors:
         if len(packed) % 4:
             raise ValueError(f"{len(packed)} bytes are no float32 values")
         return np.frombuffer(packed, "<f4")
+    values = orjson.loads(encoded)
+    if not isinstance(values, list):
+        raise ValueError(f"no list of numbers: {encoded[:20]!r}")  # noqa: TRY004, as all others
     try:
         # A null becomes NaN.
-        return np.array(orjson.loads(encoded), np.float32)
+        return np.array(values, np.float32)
     except TypeError as error:
         raise ValueError(f"no list of numbers: {error}") from error

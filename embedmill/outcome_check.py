@@ -36,7 +36,8 @@ class OutcomeCheck:
 
     def _anomaly_of(self, outcome: RowOutcome) -> Anomaly | None:
         if not outcome.custom_id:
-            return "no-id"
+            # A failure that belongs to nobody does no harm: its text will be missing.
+            return "no-id" if outcome.failure is None else None
         seen = self._seen.get(outcome.custom_id)
         if seen is None:
             return "unknown-id"

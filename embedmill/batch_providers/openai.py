@@ -63,10 +63,8 @@ _CLOCK_SKEW = timedelta(minutes=5)
 # A file was seen to be unknown for a while after its upload.
 _VISIBLE_TRIES, _VISIBLE_PAUSE_S = 5, 2.0
 _CHUNK = 1 << 20
-# Seconds. 600 for a reply is the SDK's own default, and fits the server's work on 200 MB.
-_QUICK = httpx2.Timeout(60, connect=5)
-_CREATE = httpx2.Timeout(120, connect=5)
-_UPLOAD = httpx2.Timeout(600, connect=5, write=120)
+# Seconds to reach the server; it then has as long as the settings say.
+_CONNECT_S = 5
 
 
 class _Raw(Protocol):
@@ -100,8 +98,14 @@ class OpenAIBatchProvider:
         self._client = openai.OpenAI(
             api_key=resolve_secret(settings.api_key),
             base_url=settings.base_url,
-            timeout=_QUICK,
+            timeout=httpx2.Timeout(settings.timeout_s, connect=_CONNECT_S),
             max_retries=0,
+        )
+        self._upload_timeout = httpx2.Timeout(
+            # The server works on the file before it replies.
+            5 * settings.timeout_s,
+            connect=_CONNECT_S,
+            write=settings.timeout_s,
         )
         self._reads = self._client.with_options(max_retries=read_retries)
 
@@ -221,7 +225,7 @@ class OpenAIBatchProvider:
                         self._client.files.with_raw_response.create,
                         file=(name, handle, "application/jsonl"),
                         purpose="batch",
-                        timeout=_UPLOAD,
+                        timeout=self._upload_timeout,
                     ),
                     WireFile,
                 )
@@ -240,11 +244,7 @@ class OpenAIBatchProvider:
         # A job on an unknown file is accepted all the same, and fails minutes later.
         for tries_left in reversed(range(_VISIBLE_TRIES)):
             try:
-                self._read(
-                    f"looking for file {file_id}",
-                    lambda: self._reads.files.with_raw_response.retrieve(file_id),
-                    WireFile,
-                )
+                self._file(file_id)
             except RefusedError as error:
                 if not tries_left:
                     raise TransientError(str(error), code="file-not-visible") from error
@@ -261,7 +261,6 @@ class OpenAIBatchProvider:
                     endpoint="/v1/embeddings",
                     completion_window="24h",
                     metadata=metadata,
-                    timeout=_CREATE,
                 ),
                 WireBatch,
             )
@@ -276,13 +275,22 @@ class OpenAIBatchProvider:
         return handle_of(batch)
 
     def _content(self, file_id: str) -> Iterator[bytes]:
-        file = self._read(
+        try:
+            size = self._file(file_id).bytes or None
+            open_at = partial(self._open, file_id)
+            yield from download(open_at, size=size, sleep=self._sleep)
+        except RefusedError as error:
+            if error.code != "not-found":
+                raise
+            raise RefusedError(
+                f"{error}; the provider keeps results for 30 days", code="results-gone"
+            ) from error
+
+    def _file(self, file_id: str) -> WireFile:
+        return self._read(
             f"looking for file {file_id}",
             lambda: self._reads.files.with_raw_response.retrieve(file_id),
             WireFile,
-        )
-        return download(
-            lambda start: self._open(file_id, start), size=file.bytes or None, sleep=self._sleep
         )
 
     @contextmanager

@@ -30,8 +30,8 @@ from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 from embedmill.settings_file import resolve_secret
 
-# Seconds; a request of 250,000 tokens takes some.
-_TIMEOUT = httpx2.Timeout(120, connect=5)
+# Seconds to reach the server; it then has as long as the settings say.
+_CONNECT_S = 5
 # Of one request, for troubles other than rate limits: 1, 2, 4 seconds between.
 _TRIES = 4
 # The longest pause that we choose ourselves between two refusals for the rate.
@@ -84,7 +84,7 @@ class OpenAIEmbedder:
         self._client = openai.OpenAI(
             api_key=resolve_secret(settings.api_key),
             base_url=settings.base_url,
-            timeout=_TIMEOUT,
+            timeout=httpx2.Timeout(settings.timeout_s, connect=_CONNECT_S),
             max_retries=0,
         )
         dimensions = asked_dimensions(recipe.model, recipe.dimension)

@@ -80,7 +80,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing that goes wrong.
 
     Attributes:
-        on: route, or ``job``.
+        at: route, or ``job``. (Not ``on``: YAML takes that for a yes.)
         do: what goes wrong.
         call: number of the first call that it happens to, from 1.
         times: how many calls in a row; 0: all from then on.
@@ -90,7 +90,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seconds: that a reply is slow.
     """
 
-    on: Route
+    at: Route
     do: Deed
     call: int = 1
     times: int = 1
@@ -121,14 +121,14 @@ class FaultPlan:
             return [
                 fault
                 for fault in self._faults
-                if fault.on == route
+                if fault.at == route
                 and number >= fault.call
                 and (fault.times == 0 or number < fault.call + fault.times)
             ]
 
 
 def load_faults(path: Path) -> list[Fault]:
-    """Read a YAML list of faults: ``- {on: batches.create, do: drop-reply, call: 2}``.
+    """Read a YAML list of faults: ``- {at: batches.create, do: drop-reply, call: 2}``.
 
     Raises:
         ValueError: the file is no such list; says which entry and which key.

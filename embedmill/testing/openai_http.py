@@ -43,12 +43,12 @@ class Site:
     Attributes:
         account: files and bill.
         jobs: all of them.
-        requests: method, path and status of every request so far; 0 for one without a reply.
+        requests: method and path of every request so far, answered or not.
     """
 
     account: Account
     jobs: Jobs
-    requests: list[tuple[str, str, int]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
 
 
 class SiteServer(ThreadingHTTPServer):
@@ -108,15 +108,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        self._status = 0
+        self._replied = False
+        self.server.site.requests.append((self.command, self.path))
         try:
             self._serve()
         except ApiError as error:
             self._reply(error.status, error.body, error.headers)
         except DroppedError:
             self.close_connection = True
-        finally:
-            self.server.site.requests.append((self.command, self.path, self._status))
 
     def _serve(self) -> None:
         site, url = self.server.site, urlsplit(self.path)
@@ -128,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body(route)
         for fault in faults:
             before_reply(fault, self._raw_reply)
-        if self._status:
+        if self._replied:
             return
         self._refuse_key()
         query = dict(parse_qsl(url.query))
@@ -180,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _raw_reply(
         self, status: int, content_type: str, content: bytes, headers: dict[str, str]
     ) -> None:
-        self._status = status
+        self._replied = True
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(content)))
@@ -193,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_file(self, file: StoredFile, faults: list[Fault]) -> None:
         asked = self.headers.get("range") if self.server.site.account.options.ranges else None
         part = content_parts(file.path, asked, faults)
-        self._status = part.status
+        self._replied = True
         self.send_response(part.status)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(part.stated))

@@ -32,7 +32,9 @@ class OpenAIServer:
         base_url: for the settings, with ``/v1``.
         plan: what goes wrong; may be added to while it serves.
         bill: what was charged for.
-        requests: method, path and status of every request; 0 for one without a reply.
+        account: files and options.
+        jobs: all of them.
+        requests: method and path of every request, answered or not.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class OpenAIServer:
             self.plan,
         )
         self.bill: Bill = account.bill
-        site = Site(account, Jobs(account))
+        self.account = account
+        self.jobs = Jobs(account)
+        site = Site(account, self.jobs)
         self.requests = site.requests
         self._server = SiteServer(port, site)
         self._thread = threading.Thread(
@@ -73,7 +77,7 @@ class OpenAIServer:
 
     def posts(self, path: str) -> int:
         """How many requests with a body a path has had, answered or not."""
-        return sum(request[:2] == ("POST", f"/v1{path}") for request in self.requests)
+        return sum(request == ("POST", f"/v1{path}") for request in self.requests)
 
     def __enter__(self) -> Self:
         self._thread.start()

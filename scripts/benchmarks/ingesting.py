@@ -32,6 +32,7 @@ class Ingest:
         measured: from outside.
         report: of the run.
         executor_start_s: starting Ray.
+        executor_end_s: ending it, after the report.
         seconds: from a ready executor to the report.
         first_chunks_s: until the first segment had its chunks; all since the executor was ready.
         first_vectors_s: until the first segment had its vectors: workers started, model loaded.
@@ -41,6 +42,7 @@ class Ingest:
     measured: Measured
     report: RunReport
     executor_start_s: float
+    executor_end_s: float
     seconds: float
     first_chunks_s: float
     first_vectors_s: float
@@ -100,6 +102,7 @@ def ingested(
         measured=run,
         report=RunReport.from_json(run.answer["report"]),
         executor_start_s=run.answer["executor_start_s"],
+        executor_end_s=run.answer["executor_end_s"],
         seconds=run.answer["ingest_s"],
         first_chunks_s=min(chunks, default=0.0),
         first_vectors_s=min(vectors, default=0.0),

@@ -27,12 +27,14 @@ def main() -> None:
         report = ingest(settings, executor)
         done = time.time()
     finally:
+        closing = time.time()
         executor.close()
     answer = {
         "executor_start_s": ready - before,
         # Wall clock, to be compared with the times of the files that were written.
         "started": ready,
         "ingest_s": done - ready,
+        "executor_end_s": time.time() - closing,
         "report": report.to_json(),
     }
     print(orjson.dumps(answer).decode())

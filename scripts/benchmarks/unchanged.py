@@ -8,6 +8,7 @@ Starting Ray is shown apart and not counted.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from pathlib import Path
 
@@ -54,11 +55,14 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
             for _ in range(options.rounds)
         ]
         _require_unchanged(runs, documents.read)
-        medians.append(sorted(run.seconds for run in runs)[len(runs) // 2])
+        medians.append(statistics.median(run.seconds for run in runs))
         print(f"unchanged, {executor}: {spread([run.seconds for run in runs], 's')}")
-        starts = [run.measured.seconds - run.seconds for run in runs]
-        print(f"    and {spread(starts, 's')} to start and end Python", end="")
-        print(" and Ray" if executor == "ray" else "")
+        if executor == "ray":
+            print(
+                f"    and {spread([run.executor_start_s for run in runs], 's')} to start Ray, ",
+                end="",
+            )
+            print(f"{spread([run.executor_end_s for run in runs], 's')} to end it")
         print(f"    other processes meanwhile: {', '.join(run.measured.others for run in runs)}")
     worst = max(medians)
     return verdict(

@@ -76,7 +76,7 @@ def test_a_store_that_holds_more_than_was_written_ends_in_a_failed_run_that_says
     index.workspace.files.clear()
     with pytest.raises(CountsMismatchError, match="1 records applied, but the store counts 2"):
         index.ingest({"a": words(4)})
-    run, report = next(read_reports(index.workspace, "small"))
+    _run, report = next(read_reports(index.workspace, "small"))
     assert report.status == "failed"
 
 

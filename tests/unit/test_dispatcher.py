@@ -1,0 +1,152 @@
+"""Calls in flight: who is to blame for a death, and that every end is delivered once."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embedmill.errors import RefusedError, StopRunError, TransientError, WorkerDiedError
+from embedmill.executor import WorkerSpec
+from embedmill.testing.scripted_executor import ScriptedExecutor
+from pipelines.dispatcher import QUEUED_PER_WORKER, Dispatcher
+from pipelines.faults import FaultPolicy
+
+
+class Echo:
+    def say(self, word):
+        return word
+
+    def refuse(self):
+        raise RefusedError("no")
+
+
+def dispatcher_over(executor, workers=2):
+    dispatcher = Dispatcher(executor, FaultPolicy(executor))
+    dispatcher.add_pool("pool", [WorkerSpec(Echo, ())] * workers)
+    return dispatcher
+
+
+def drain(dispatcher):
+    while dispatcher.in_flight:
+        dispatcher.step(0)
+
+
+def test_every_end_is_delivered_to_the_one_that_asked():
+    dispatcher = dispatcher_over(ScriptedExecutor(choose=lambda ready: -1))
+    heard = []
+    for word in "abc":
+        dispatcher.call(("pool", 0), "say", word, then=lambda d: heard.append(d.value))
+        dispatcher.call(("pool", 1), "say", word * 2, then=lambda d: heard.append(d.value))
+    drain(dispatcher)
+    assert sorted(heard) == ["a", "aa", "b", "bb", "c", "cc"]
+
+
+def test_a_worker_has_room_for_a_few_calls():
+    dispatcher = dispatcher_over(ScriptedExecutor())
+    for at in range(QUEUED_PER_WORKER):
+        assert dispatcher.has_room("pool", 0)
+        dispatcher.call(("pool", 0), "say", at, then=lambda d: None)
+    assert not dispatcher.has_room("pool", 0)
+    assert dispatcher.has_room("pool", 1)
+    dispatcher.step(0)
+    assert dispatcher.has_room("pool", 0)
+
+
+@given(
+    deaths=st.sets(st.integers(0, 20), max_size=6),
+    order=st.lists(st.integers(0, 5), min_size=1, max_size=20),
+)
+def test_of_the_calls_that_die_together_exactly_the_oldest_was_running(deaths, order):
+    turn = iter(range(10**6))
+    executor = ScriptedExecutor(
+        accident=lambda call: "die" if call.turn in deaths else None,
+        choose=lambda _: order[next(turn) % len(order)],
+    )
+    dispatcher = dispatcher_over(executor, workers=3)
+    ended, running = Counter(), []
+
+    def hear(name, done):
+        ended[name] += 1
+        if isinstance(done.error, WorkerDiedError):
+            if done.error.running:
+                running.append(name)
+        else:
+            assert done.value == name
+
+    names = [(n % 3, n) for n in range(12)]
+    for name in names:
+        dispatcher.call(("pool", name[0]), "say", name, then=lambda d, n=name: hear(n, d))
+    drain(dispatcher)
+    assert ended == Counter(dict.fromkeys(names, 1))
+    assert len(running) == len(executor.replaced)
+    assert all(running.count(name) == 1 for name in running)
+
+
+def test_a_worker_is_replaced_before_its_deaths_are_told():
+    dispatcher = dispatcher_over(
+        ScriptedExecutor(accident=lambda call: "die" if call.turn == 0 else None)
+    )
+    heard = []
+
+    def again(done):
+        dispatcher.call(("pool", 0), "say", "again", then=lambda d: heard.append(d.value))
+
+    dispatcher.call(("pool", 0), "say", "x", then=again)
+    drain(dispatcher)
+    assert heard == ["again"]
+
+
+def test_a_worker_that_is_discarded_takes_its_calls_along_and_blames_none_of_them():
+    executor = ScriptedExecutor()
+    dispatcher = dispatcher_over(executor)
+    heard = []
+    for word in "ab":
+        dispatcher.call(("pool", 0), "say", word, then=heard.append)
+    dispatcher.discard(("pool", 0), TransientError("not to be trusted"))
+    drain(dispatcher)
+    assert [done.error.running for done in heard] == [False, False]
+    # It is replaced once, however many calls it held.
+    assert executor.replaced == [("pool", 0)]
+
+
+def test_asking_waits_for_the_answer_and_delivers_others_meanwhile():
+    dispatcher = dispatcher_over(ScriptedExecutor())
+    heard = []
+    dispatcher.call(("pool", 0), "say", "first", then=lambda d: heard.append(d.value))
+    assert dispatcher.ask(("pool", 0), "say", "second") == "second"
+    assert heard == ["first"]
+
+
+def test_asking_raises_what_the_call_raised():
+    dispatcher = dispatcher_over(ScriptedExecutor())
+    with pytest.raises(RefusedError, match="no"):
+        dispatcher.ask(("pool", 0), "refuse")
+
+
+def test_deaths_without_a_commit_between_them_end_the_run():
+    executor = ScriptedExecutor(accident=lambda _: "die")
+    faults = FaultPolicy(executor)
+    dispatcher = Dispatcher(executor, faults)
+    dispatcher.add_pool("pool", [WorkerSpec(Echo, ())])
+
+    def die(times):
+        for _ in range(times):
+            dispatcher.call(("pool", 0), "say", "x", then=lambda d: None)
+            drain(dispatcher)
+
+    die(10)
+    faults.committed()
+    die(10)
+    with pytest.raises(StopRunError, match="11 workers died and nothing was committed") as caught:
+        die(1)
+    assert "logs" in caught.value.hint
+
+
+def test_a_large_pool_may_lose_more_before_it_is_a_loop():
+    executor = ScriptedExecutor(accident=lambda _: "die")
+    dispatcher = dispatcher_over(executor, workers=20)
+    for worker in range(20):
+        dispatcher.call(("pool", worker), "say", "x", then=lambda d: None)
+    drain(dispatcher)
+    assert len(executor.replaced) == 20

@@ -1,0 +1,152 @@
+"""The inline executor, and the scripted one that stands for actors: the same promises."""
+
+import pytest
+
+from embedmill.errors import TransientError, WorkerDiedError
+from embedmill.executor import InlineExecutor, WorkerSpec
+from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
+
+
+class Teller:
+    """Tells what it was asked, and how old it is."""
+
+    made = 0
+    closed = 0
+
+    def __init__(self, name):
+        Teller.made += 1
+        self.name, self.asked = name, 0
+
+    def tell(self, *words):
+        self.asked += 1
+        return (self.name, self.asked, *words)
+
+    def part(self, *words):
+        return list(words)
+
+    def fail(self):
+        raise TransientError("not now")
+
+    def break_down(self):
+        raise ZeroDivisionError("a bug")
+
+    def die(self):
+        raise KilledWorker
+
+    def close(self):
+        Teller.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def counted():
+    Teller.made = Teller.closed = 0
+
+
+@pytest.fixture(params=[InlineExecutor, ScriptedExecutor])
+def executor(request):
+    made = request.param()
+    made.add_pool("first", [WorkerSpec(Teller, ("f0",)), WorkerSpec(Teller, ("f1",))])
+    made.add_pool("second", [WorkerSpec(Teller, ("s0",))])
+    yield made
+    made.close()
+
+
+def ends(executor):
+    found = {}
+    while done := executor.wait(0):
+        found |= {one.ticket: one for one in done}
+    return found
+
+
+def test_workers_are_made_with_their_first_call(executor):
+    executor.submit("first", 1, "tell")
+    assert Teller.made == 0
+    ends(executor)
+    assert Teller.made == 1
+
+
+def test_calls_of_one_worker_run_in_the_order_of_submission(executor):
+    tickets = [executor.submit("first", 0, "tell", n) for n in range(4)]
+    executor.submit("first", 1, "tell", "other")
+    found = ends(executor)
+    assert [found[t].value for t in tickets] == [("f0", n + 1, n) for n in range(4)]
+
+
+def test_parts_stay_apart_from_what_is_returned(executor):
+    ticket = executor.submit("first", 0, "part", "value", "one", "two", parts=2)
+    done = ends(executor)[ticket]
+    assert (done.value, done.parts) == ("value", ("one", "two"))
+
+
+def test_an_error_of_ours_is_the_end_of_its_call_alone(executor):
+    failed = executor.submit("first", 0, "fail")
+    after = executor.submit("first", 0, "tell")
+    found = ends(executor)
+    assert isinstance(found[failed].error, TransientError)
+    assert found[after].value == ("f0", 1)
+
+
+def test_a_bug_is_not_taken_for_an_outcome(executor):
+    executor.submit("first", 0, "break_down")
+    with pytest.raises(ZeroDivisionError):
+        ends(executor)
+
+
+def test_nothing_queued_is_nothing_ended(executor):
+    assert executor.wait(5.0) == []
+
+
+def test_a_worker_that_is_replaced_takes_its_queued_calls_along(executor):
+    executor.submit("first", 0, "tell")
+    ends(executor)
+    lost = executor.submit("first", 0, "tell")
+    kept = executor.submit("first", 1, "tell")
+    executor.replace("first", 0)
+    fresh = executor.submit("first", 0, "tell")
+    found = ends(executor)
+    assert isinstance(found[lost].error, WorkerDiedError)
+    assert found[kept].value == ("f1", 1)
+    assert found[fresh].value == ("f0", 1)
+
+
+def test_closing_closes_every_worker_that_was_made(executor):
+    executor.submit("first", 0, "tell")
+    executor.submit("second", 0, "tell")
+    ends(executor)
+    executor.close()
+    assert Teller.closed == 2
+
+
+def test_later_stages_go_first_inline():
+    executor = InlineExecutor()
+    executor.add_pool("first", [WorkerSpec(Teller, ("f",))])
+    executor.add_pool("second", [WorkerSpec(Teller, ("s",))])
+    executor.submit("first", 0, "tell")
+    executor.submit("second", 0, "tell")
+    assert executor.wait(0)[0].value[0] == "s"
+
+
+def test_a_scripted_death_takes_the_queue_along_and_calls_to_the_dead_die():
+    executor = ScriptedExecutor()
+    executor.add_pool("only", [WorkerSpec(Teller, ("o",))])
+    tickets = [executor.submit("only", 0, method) for method in ("tell", "die", "tell")]
+    found = {}
+    while len(found) < 3:
+        found |= {one.ticket: one for one in executor.wait(0)}
+    tickets.append(executor.submit("only", 0, "tell"))
+    found |= ends(executor)
+    assert [found[t].error is None for t in tickets] == [True, False, False, False]
+    executor.replace("only", 0)
+    assert executor.replaced == [("only", 0)]
+    assert ends(executor) == {}
+
+
+def test_scripted_accidents_happen_before_or_after_the_work():
+    kinds = iter(["fail", "fail-after", None])
+    executor = ScriptedExecutor(accident=lambda _: next(kinds))
+    executor.add_pool("only", [WorkerSpec(Teller, ("o",))])
+    tickets = [executor.submit("only", 0, "tell") for _ in range(3)]
+    found = ends(executor)
+    assert [found[t].error is None for t in tickets] == [False, False, True]
+    # The second one was carried out although its reply was lost.
+    assert found[tickets[2]].value == ("o", 2)

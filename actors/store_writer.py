@@ -26,6 +26,7 @@ class StoreWriter:
             self._store,
             context.collection,
             now=utc_now,
+            run=context.run,
             bury=partial(bury_chunks, self._layers.workspace, context, self._layers.chunks),
         )
 

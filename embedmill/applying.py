@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from embedmill.counts import RecordCounts
 from embedmill.dead_letter import Stage
+from embedmill.errors import ShardOwnedElsewhereError
 from embedmill.segment import (
     Applied,
     AppliedLayer,
@@ -25,7 +26,7 @@ LostChunk = tuple[int, int, str, str]
 class SegmentApplier:
     """Applies the segments of a version to its collection, those of one shard in order."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one thing less is a bag of things
         self,
         chunk_layer: ChunkLayer,
         vector_layer: VectorLayer,
@@ -34,6 +35,7 @@ class SegmentApplier:
         collection: str,
         *,
         now: Callable[[], str],
+        run: str = "",
         bury: Callable[[SegmentKey, Stage, Sequence[LostChunk]], None],
     ) -> None:
         """Hold what is needed.
@@ -45,6 +47,7 @@ class SegmentApplier:
             store: takes the records.
             collection: of the version.
             now: UTC, ISO 8601.
+            run: that applies.
             bury: writes dead letters; called before a segment counts as applied, so that no chunk
                 is ever without a record and without a letter.
         """
@@ -54,6 +57,7 @@ class SegmentApplier:
         self._store = store
         self._collection = collection
         self._now = now
+        self._run = run
         self._bury = bury
 
     def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
@@ -70,7 +74,14 @@ class SegmentApplier:
             TransientError: the same call may succeed later.
             OutcomeUnknownError: the same; ids are stable, so repeating is safe.
             StopRunError: no write can succeed.
+            ShardOwnedElsewhereError: another run has applied it.
         """
+        done = self._applied.read_if_there(key)
+        if done is not None and done.run != self._run:
+            raise ShardOwnedElsewhereError(
+                f"run {done.run} has applied segment {key}: two runs write to this index",
+                hint="let the other one end, then run the same command again",
+            )
         docs = self._chunks.docs(key)
         chunks, digest = self._chunks.chunks(key)
         vectors = self._vectors.read(key, digest)
@@ -91,11 +102,17 @@ class SegmentApplier:
             rejected=tuple((row, *lost[row]) for row in sorted(lost)),
             records=before + chunks.num_rows - len(lost),
             time=self._now(),
+            run=self._run,
         )
         # The embedder's letters may be missing: a run may have ended right after embedding.
         self._write_letters(key, "embed", segment, vectors.failures)
         self._write_letters(key, "apply", segment, rejections)
-        self._applied.commit(key, applied)
+        if not self._applied.commit(key, applied):
+            # The other run may be further, and what was just written older than what it wrote.
+            raise ShardOwnedElsewhereError(
+                f"another run has applied segment {key} meanwhile: two runs write to this index",
+                hint="let the other one end, then run: embedmill audit --repair",
+            )
         partial = segment.partial_documents(lost)
         return RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
 

@@ -220,6 +220,7 @@ class ShardCompactor:
             ),
             records=before.records,
             time=before.time,
+            run=before.run,
         )
 
     def _delete_replaced(self) -> None:

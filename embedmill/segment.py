@@ -8,7 +8,7 @@ order of the chunk rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, Self
 
 import numpy as np
@@ -319,6 +319,7 @@ class Applied:
         rejected: chunk rows that have no record: (row, code, message).
         records: of this shard in the collection once this segment and all before it are applied.
         time: UTC, ISO 8601.
+        run: that applied it.
     """
 
     upserted: int
@@ -326,6 +327,7 @@ class Applied:
     rejected: tuple[tuple[int, str, str], ...]
     records: int
     time: str
+    run: str = ""
 
 
 class AppliedLayer:
@@ -351,20 +353,18 @@ class AppliedLayer:
         paths = [entry.path for entry in self._workspace.list(folder)]
         delete_below(self._workspace, paths, number)
 
-    def commit(self, key: SegmentKey, applied: Applied) -> None:
-        """Record that the store has confirmed a segment; doing it again changes nothing."""
-        body = {
-            "format": FORMAT,
-            "upserted": applied.upserted,
-            "deleted": applied.deleted,
-            "rejected": applied.rejected,
-            "records": applied.records,
-            "time": applied.time,
-        }
+    def commit(self, key: SegmentKey, applied: Applied) -> bool:
+        """Record that the store has confirmed a segment; doing it again changes nothing.
+
+        Returns:
+            False when another run was first.
+        """
+        body = {"format": FORMAT, **asdict(applied)}
         try:
             self._workspace.create(self._path(key), sealed(body))
         except AlreadyExistsError:
-            return
+            return self.read(key).run == applied.run
+        return True
 
     def read(self, key: SegmentKey) -> Applied:
         """What was recorded of an applied segment."""
@@ -385,6 +385,7 @@ class AppliedLayer:
             rejected=tuple((row, code, message) for row, code, message in body["rejected"]),
             records=body["records"],
             time=body["time"],
+            run=body["run"],
         )
 
     def _path(self, key: SegmentKey) -> str:

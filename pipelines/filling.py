@@ -152,13 +152,13 @@ class EmbedStage:
             return others.popleft()
         return None
 
-    def _submit(self, worker: int, key: SegmentKey, poisoned: frozenset[int] = frozenset()) -> None:
+    def _submit(self, worker: int, key: SegmentKey) -> None:
         self._running[worker].append(key)
         self._dispatcher.call(
             (EMBED, worker),
             "embed",
             key,
-            poisoned,
+            frozenset(self._poisoned.get(key, ())),
             self._loans.get(key, ()),
             then=partial(self._on_done, worker, key),
         )
@@ -204,7 +204,7 @@ class EmbedStage:
         probe = self._probes[key]
         if not probe.waiting:
             del self._probes[key]
-            self._submit(worker, key, frozenset(probe.poisoned))
+            self._submit(worker, key)
             return
         row = probe.waiting.popleft()
         self._dispatcher.call(

@@ -208,5 +208,10 @@ def many_parts(monkeypatch):
 
 
 @pytest.fixture
+def new_clock() -> type[FakeClock]:
+    return FakeClock
+
+
+@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()

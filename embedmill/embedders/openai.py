@@ -34,6 +34,8 @@ from embedmill.settings_file import resolve_secret
 _CONNECT_S = 5
 # Of one request, for troubles other than rate limits: 1, 2, 4 seconds between.
 _TRIES = 4
+# A text that no model refuses.
+_HARMLESS = "text"
 # The longest pause that we choose ourselves between two refusals for the rate.
 _LONGEST_PAUSE_S = 30.0
 
@@ -80,6 +82,7 @@ class OpenAIEmbedder:
             clock=clock,
             sleep=sleep,
         )
+        self._proved = False
         # The SDK would repeat what must stop the run, and sleep by its own clock.
         self._client = openai.OpenAI(
             api_key=resolve_secret(settings.api_key),
@@ -141,7 +144,12 @@ class OpenAIEmbedder:
             PermanentError: the server refuses them; none of them was embedded.
         """
         expected = sum(rows.counts[row] for row in chosen)
-        body = self._patiently([rows.texts[row] for row in chosen], expected)
+        try:
+            body = self._patiently([rows.texts[row] for row in chosen], expected)
+        except PermanentError:
+            rows.tokens += self._prove()
+            raise
+        self._proved = True
         result = decoded(body.data, self.recipe)
         for position, item in enumerate(body.data):
             row = chosen[item.index]
@@ -149,6 +157,26 @@ class OpenAIEmbedder:
             if position in result.failures:
                 rows.failures[row] = result.failures[position]
         rows.tokens += body.tokens or expected
+
+    def _prove(self) -> int:
+        """Make sure, once, that the server takes any text at all; the tokens that it took.
+
+        Raises:
+            StopRunError: it takes none. Without this each text would be sent alone in the end, and
+                blamed for what is wrong with the settings.
+        """
+        if self._proved:
+            return 0
+        try:
+            body = self._patiently([_HARMLESS], 1)
+        except PermanentError as error:
+            raise StopRunError(
+                f"the server refuses every text: {error}",
+                code="embedder-settings",
+                hint="check the embedder's settings",
+            ) from error
+        self._proved = True
+        return body.tokens
 
     def _patiently(self, texts: list[str], tokens: int) -> EmbeddingBody:
         waited, refusals, troubles = 0.0, 0, 0

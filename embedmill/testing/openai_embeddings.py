@@ -87,7 +87,7 @@ def vectors_for(texts: Sequence[str], model: str, dimension: int) -> Vectors:
     words = np.nan_to_num(words)
     noise = np.stack([_noise(text.encode("utf-8"), dimension) for text in texts])
     vectors = words + 0.25 * noise
-    vectors *= np.sign(_noise(model.encode("utf-8"), dimension))
+    vectors *= _signs_of(model, dimension)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     rounded: Vectors = vectors.astype(np.float16).astype(np.float32)
     return rounded
@@ -121,6 +121,12 @@ def reply_body(
 def _words_of(dimension: int) -> HashingEmbedder:
     settings = HashingEmbedderSettings(kind="hashing", dimension=dimension, max_tokens=10_000_000)
     return HashingEmbedder(settings, hashing_recipe(settings, "cosine"))
+
+
+@lru_cache(maxsize=16)
+def _signs_of(model: str, dimension: int) -> Vectors:
+    signs: Vectors = np.sign(_noise(model.encode("utf-8"), dimension))
+    return signs
 
 
 def _noise(seed: bytes, dimension: int) -> Vectors:

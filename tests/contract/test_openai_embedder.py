@@ -75,23 +75,25 @@ def test_half_a_character_fails_alone(rig):
 def test_a_refused_text_is_found_by_halving_and_its_neighbours_are_charged_for_once(rig):
     rig = rig(refused_words=("poison",))
     texts = [*TEXTS, "some poison", *[f"more {number}" for number in range(20)]]
-    embedded = rig.embedder().embed(texts, "document")
+    embedder = rig.embedder()
+    embedder.embed(["the first text"], "document")
+    embedded = embedder.embed(texts, "document")
     assert list(embedded.failures) == [10]
     good = [row for row in range(len(texts)) if row != 10]
     assert np.array_equal(embedded.vectors[good], expected([texts[row] for row in good]))
     assert np.isnan(embedded.vectors[10]).all()
     assert rig.server.bill.more_than_once() == 0
-    assert rig.server.bill.texts == len(good)
-    assert rig.server.posts("/embeddings") <= 2 * len(texts).bit_length() + 1
+    assert rig.server.bill.texts == len(good) + 1
+    assert rig.server.posts("/embeddings") <= 2 * len(texts).bit_length() + 2
 
 
 def test_a_request_with_too_many_tokens_by_the_servers_count_is_halved(rig):
     rig = rig(count_tokens=lambda text: 7_000)
     embedded = rig.embedder().embed([f"text {number}" for number in range(100)], "document")
     assert not embedded.failures
-    assert embedded.token_count == 700_000
-    # 100 and 50 are refused, 25 fit.
-    assert rig.server.posts("/embeddings") == 1 + 2 + 4
+    assert embedded.token_count == rig.server.bill.tokens == 707_000
+    # 100 and 50 are refused, 25 fit; and one to see whether any text is taken.
+    assert rig.server.posts("/embeddings") == 1 + 2 + 4 + 1
     assert rig.server.bill.more_than_once() == 0
 
 
@@ -190,6 +192,14 @@ def test_settings_that_the_server_refuses_stop_the_run_and_blame_no_text(rig):
         with pytest.raises(StopRunError) as stopped:
             rig.embedder(**more).embed(TEXTS, "document")
         assert stopped.value.code == "embedder-settings"
+
+
+def test_a_server_that_refuses_every_text_is_found_out_by_the_second_request(rig):
+    rig = rig(refused_words=("t",))
+    with pytest.raises(StopRunError) as stopped:
+        rig.embedder().embed(TEXTS, "document")
+    assert stopped.value.code == "embedder-settings"
+    assert rig.server.posts("/embeddings") == 2
 
 
 def test_requests_are_spaced_out_under_the_rates(rig):

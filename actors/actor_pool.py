@@ -172,6 +172,8 @@ class RayExecutor:
         except ray_errors.RayTaskError as error:
             return Done(ticket, error=_cause(error))
         except ray_errors.RayError as error:
+            if getattr(error, "actor_init_failed", False):
+                return Done(ticket, error=_cannot_start(actor, error))
             running = _is_by_its_call(actor, error)
             message = _died(actor, error, self._session.last_words)
             return Done(ticket, error=WorkerDiedError(message, running=running))
@@ -286,6 +288,17 @@ def _cause(error: ray_errors.RayTaskError) -> Exception:
         return WorkerDiedError(f"an argument was lost: {type(cause).__name__}", running=False)
     failed: Exception = error.as_instanceof_cause()  # type: ignore[no-untyped-call]
     return failed
+
+
+def _cannot_start(actor: _Actor, error: Exception) -> StopRunError:
+    """What makes a worker was not understood where it runs: a module is missing there."""
+    pool, worker = actor.address
+    last_line = (str(error).strip().splitlines() or [""])[-1]
+    return StopRunError(
+        f"{pool} worker {worker} cannot start: {last_line}",
+        code="worker-start",
+        hint="every node needs the libraries that this one has; scripts/submit sends the code",
+    )
 
 
 def _died(actor: _Actor, error: Exception, last_words: Callable[[int], str]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from embedmill.testing.worker_faults import embedded_batches
 
 SLOW_COMMAND = Path(__file__).with_name("slow_command.py")
 INTERRUPTED = 75
-SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 
 
 class Command:

@@ -14,7 +14,7 @@ SEGMENT = 32
 LARGEST_SEGMENT = SEGMENT + 10
 
 
-@pytest.mark.rounds(3)
+@pytest.mark.rounds(2)
 def test_an_ingest_in_one_process_survives_any_kill(index, run, uninterrupted, seed):
     survives(index, run, uninterrupted, random.Random(seed), ["--local"], workers=1)
 

@@ -194,6 +194,16 @@ def test_a_worker_that_never_gets_built_blames_no_document(
     assert letters_of(settings) == []
 
 
+def test_a_module_that_is_missing_on_a_node_ends_the_run_at_once(open_executor):
+    executor = open_executor()
+    # This module is none that a worker can import.
+    executor.add_pool("lost", [pipelines.pools.WorkerSpec(Warns, ())])
+    executor.submit("lost", 0, "work")
+    (done,) = executor.wait(60.0)
+    assert isinstance(done.error, StopRunError)
+    assert "lost worker 0 cannot start: ModuleNotFoundError" in str(done.error)
+
+
 def test_a_worker_that_misses_its_start_ends_the_run(open_executor, rehearsal):
     rehearsal.write(made_up_texts(3))
     holder = open_executor()

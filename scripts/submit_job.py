@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Submit an embedmill command as a Ray job and follow it to its end; see scripts/submit."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+ROOT = Path(__file__).resolve().parents[1]
+DESCRIPTION = """\
+Submit an embedmill command as a Ray job: the code of this folder is uploaded and runs on the
+cluster, settings files included. Paths in the settings are the cluster's: give absolute paths or
+buckets for source, workspace and store, since the uploaded folder is gone when the job ends.
+
+  scripts/submit ingest configs/table_hashing.yaml --set source.path=/data/rows.jsonl
+  scripts/submit --no-wait ingest /mnt/shared/index.yaml --tolerate-dead
+"""
+EPILOG = """\
+exit status: the command's own (0 all well, 3 some rows died, ...), 75 when the job was stopped,
+1 when the cluster lost it. Ray itself knows only success and failure; with --tolerate-dead a job
+with dead letters is a success. Stop a job with: ray job stop ID. It is resumed by submitting the
+same command again. Libraries come from the cluster's Python environment, keys from its environment
+variables: neither is sent. A cluster with token authentication needs RAY_AUTH_MODE=token and
+RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH here.
+"""
+# From asking to stop until the kill. A run waits 20 s for what is in flight, then ends its workers
+# and writes its report; Ray's own 3 s are too short even for that.
+STOP_WAIT_S = 30
+# Logs are read whole each time.
+LOGS_EVERY_S = 5.0
+# A cluster that does not answer for this long is given up on; the job may go on.
+SILENCE_S = 60.0
+STOPPED = 75
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """Options before the command, and the command."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/submit",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--address",
+        default=os.environ.get("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8265"),
+        help="of the cluster's dashboard (RAY_API_SERVER_ADDRESS; %(default)s)",
+    )
+    parser.add_argument("--id", help="of the job; a cluster takes each id once")
+    parser.add_argument("--no-wait", action="store_true", help="print the job's id and return")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="as typed after `embedmill`")
+    options = parser.parse_args(arguments)
+    if not options.command:
+        parser.error("what is to be run? for instance: ingest configs/folder.yaml")
+    return options
+
+
+def main() -> int:
+    """Submit and follow; the exit status."""
+    options = parsed(sys.argv[1:])
+    from ray.job_submission import JobSubmissionClient
+
+    # It tells of every step, and at each upload that .venv stays here.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    client = JobSubmissionClient(options.address)
+    job = client.submit_job(
+        entrypoint=shlex.join(["python", "-m", "pipelines.cli", *options.command]),
+        submission_id=options.id,
+        runtime_env={
+            "working_dir": str(ROOT),
+            "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)},
+        },
+    )
+    if options.no_wait:
+        print(job)
+        return 0
+    print(f"job {job}", file=sys.stderr)
+    return Follower(client, job).follow()
+
+
+class Follower:
+    """Prints what a job prints, until it ends."""
+
+    def __init__(self, client: JobSubmissionClient, job: str) -> None:
+        self._client = client
+        self._job = job
+        self._printed = 0
+        self._heard = time.monotonic()
+
+    def follow(self) -> int:
+        """Return the exit status that fits the job's end."""
+        from ray.job_submission import JobStatus
+
+        logs_at = time.monotonic() + LOGS_EVERY_S
+        while True:
+            try:
+                # The state first: the log of a job that has ended is complete.
+                info = self._client.get_job_info(self._job)
+                if info.status.is_terminal() or time.monotonic() >= logs_at:
+                    self._print_new_logs()
+                    logs_at = time.monotonic() + LOGS_EVERY_S
+                self._heard = time.monotonic()
+            except (ConnectionError, RuntimeError) as error:
+                if time.monotonic() - self._heard > SILENCE_S:
+                    print(f"the cluster does not answer: {error}", file=sys.stderr)
+                    return 1
+            else:
+                if info.status == JobStatus.STOPPED:
+                    return STOPPED
+                if info.status.is_terminal():
+                    return self._exit_status(info.driver_exit_code, info.message or "")
+            time.sleep(1.0)
+
+    def _exit_status(self, driver_exit_code: int | None, message: str) -> int:
+        if driver_exit_code is None:
+            print(message, file=sys.stderr)
+            return 1
+        return driver_exit_code
+
+    def _print_new_logs(self) -> None:
+        logs = self._client.get_job_logs(self._job)
+        sys.stdout.write(logs[self._printed :])
+        sys.stdout.flush()
+        self._printed = len(logs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -56,9 +56,14 @@ class DeadLetter:
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits; the same row failing for the same cause keeps its id."""
+        """12 hexadecimal digits; the same row failing for the same cause keeps its id.
+
+        Rows that have an id in common are told apart by their places.
+        """
         who = self.doc_id or self.uri
         name = f"{len(who)}:{who}:{self.chunk_index}:{self.stage}:{self.code}"
+        if self.code == "duplicate-id":
+            name += f":{self.uri}"
         digest = blake2b(name.encode("utf-8", "surrogateescape"), digest_size=6)
         return digest.hexdigest()
 

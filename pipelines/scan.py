@@ -118,8 +118,9 @@ class Scan:
         if self._finished:
             return
         self._open_splits()
-        self._read_ahead()
         self._deliver()
+        # Last, since blocks without a row for anybody make room at once.
+        self._read_ahead()
         self._finish_pass()
 
     def _start_pass(self) -> None:
@@ -181,7 +182,6 @@ class Scan:
                 return
             self._open.popleft()
             self._open_splits()
-            self._read_ahead()
 
     def _queue(self, block: _Block) -> None:
         for worker in self._active - self._again:

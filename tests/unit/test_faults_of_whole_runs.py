@@ -51,7 +51,7 @@ accidents = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(plan=accidents, order=st.lists(st.integers(0, 7), min_size=1, max_size=30))
 def test_whatever_dies_or_fails_every_document_is_accounted_for_once(
     small_index, many_parts, plan, order

@@ -1,0 +1,123 @@
+"""Reports: what does not add up is named, and what was written reads back."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from embedmill.counts import ChunkCounts, DocumentCounts, RecordCounts
+from embedmill.errors import AlreadyExistsError, DamagedFileError
+from embedmill.run_report import RunReport, read_reports, start_run, write_report
+from embedmill.testing.memory_workspace import MemoryWorkspace
+from pipelines.summary import summary, verdict
+
+NOW = "2031-01-02T03:04:05+00:00"
+REPORT = RunReport(
+    run="20310102T030405Z",
+    index="an-index",
+    version="v1",
+    pipeline="ingest",
+    executor="inline",
+    status="partial",
+    started=NOW,
+    seconds=1.5,
+    documents=DocumentCounts(
+        read=1010, added=1, changed=2, unchanged=1003, dead=4, empty=5, removed=6
+    ),
+    chunks=ChunkCounts(chunks=15, embedded=1, reused=2, deduplicated=3, dead=9, truncated=1),
+    records=RecordCounts(upserted=5, deleted=6, rejected=1),
+    live_documents=1006,
+    live_records=2000,
+    stored_records=2000,
+)
+
+
+@pytest.fixture
+def workspace():
+    return MemoryWorkspace()
+
+
+def test_a_report_reads_back_as_it_was(workspace):
+    start_run(workspace, "an-index", NOW, {})
+    write_report(workspace, REPORT)
+    assert list(read_reports(workspace, "an-index")) == [(REPORT.run, REPORT)]
+
+
+def test_a_report_is_written_once(workspace):
+    write_report(workspace, REPORT)
+    with pytest.raises(AlreadyExistsError):
+        write_report(workspace, replace(REPORT, status="succeeded"))
+
+
+def test_a_run_that_has_not_ended_has_no_report(workspace):
+    run = start_run(workspace, "an-index", NOW, {})
+    assert list(read_reports(workspace, "an-index")) == [(run, None)]
+
+
+def test_ids_of_runs_grow_whatever_the_clock_says(workspace):
+    runs = [start_run(workspace, "an-index", NOW, {}) for _ in range(12)]
+    runs.append(start_run(workspace, "an-index", "2029-01-01T00:00:00+00:00", {}))
+    assert runs == sorted(set(runs))
+    assert [run for run, _ in read_reports(workspace, "an-index")] == runs[::-1]
+
+
+def test_a_torn_report_is_named(workspace):
+    path = write_report(workspace, REPORT)
+    workspace.files[path] = workspace.files[path][:-3]
+    with pytest.raises(DamagedFileError, match=path):
+        list(read_reports(workspace, "an-index"))
+
+
+def test_counts_that_add_up_are_no_problem():
+    assert REPORT.problems() == []
+    assert REPORT.dead_letters == 4 + 9 + 1
+
+
+def broken(part, name):
+    counts = getattr(REPORT, part)
+    return replace(REPORT, **{part: replace(counts, **{name: getattr(counts, name) + 1})})
+
+
+@pytest.mark.parametrize("name", ["read", "added", "changed", "unchanged", "dead"])
+def test_documents_that_do_not_add_up_are_a_problem(name):
+    assert len(broken("documents", name).problems()) == 1
+
+
+@pytest.mark.parametrize("name", ["chunks", "embedded", "reused", "deduplicated", "dead"])
+def test_chunks_that_do_not_add_up_are_a_problem(name):
+    assert len(broken("chunks", name).problems()) == 1
+
+
+def test_a_store_that_counts_otherwise_is_a_problem():
+    problems = replace(REPORT, stored_records=1999).problems()
+    assert problems == ["2000 records applied, but the store counts 1999"]
+
+
+def test_counts_are_added_name_by_name():
+    for kind in (DocumentCounts, ChunkCounts, RecordCounts):
+        one = kind(*range(len(fields(kind))))
+        assert one + one == kind(*(2 * n for n in range(len(fields(kind)))))
+
+
+def test_the_summary_shows_every_number_that_is_added_up():
+    text = "\n".join(summary(REPORT))
+    for part in (
+        "1,010 read = 1 added + 2 changed + 1,003 unchanged + 4 dead; 6 removed; 5 without text",
+        "15 = 1 embedded + 2 reused + 3 deduplicated + 9 dead; 1 cut at the model's window",
+        "5 written, 6 deleted, 1 refused",
+        "2,000 records applied = 2,000 in the store, 1,006 documents",
+        "completed with 14 dead letters",
+    ):
+        assert part in text
+
+
+def test_the_verdict_says_how_it_went():
+    done = replace(REPORT, status="succeeded")
+    assert verdict(done) == "succeeded"
+    idle = replace(done, chunks=ChunkCounts(), records=RecordCounts())
+    assert verdict(idle).startswith("nothing to do")
+    assert verdict(replace(REPORT, status="failed", error="no space")) == "failed: no space"
+
+
+def test_a_run_that_ended_before_it_counted_shows_no_totals():
+    early = replace(REPORT, live_documents=-1, live_records=-1, stored_records=-1)
+    assert "in the store" not in "\n".join(summary(early))

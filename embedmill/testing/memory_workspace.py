@@ -41,7 +41,8 @@ class MemoryWorkspace:
     def list(self, prefix: str) -> Iterator[Entry]:
         """See ``Workspace.list``."""
         folder = prefix.rstrip("/") + "/"
-        found = [Entry(path, len(data)) for path, data in self.files.items()]
+        # A copy: the heartbeat of a lease is put from another thread.
+        found = [Entry(path, len(data)) for path, data in list(self.files.items())]
         yield from (entry for entry in found if entry.path.startswith(folder))
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -1,0 +1,81 @@
+"""Settings of Pinecone: one serverless index, whose namespaces are collections."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from embedmill.setting_types import Frozen, NonEmpty, SecretRef
+
+# 1 to 45 characters, lowercase letters, digits and hyphens; Pinecone's identifier limits.
+IndexName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,43}[a-z0-9])?$")]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+")]
+# Of one upsert; Pinecone's operation limits, as of November 2026.
+MAX_RECORDS = 1000
+MAX_REQUEST_BYTES = 2_000_000
+# The limit is said as "2 MB"; what a server counts in it beside the body is not said.
+_REQUEST_BYTES = 1_900_000
+
+
+class PineconeSettings(Frozen):
+    """A serverless index of Pinecone; a collection is a namespace in it.
+
+    An index has one dimension and one metric for ever: a model with another dimension needs another
+    ``index`` here.
+    """
+
+    kind: Literal["pinecone"]
+    index: IndexName = Field(
+        description="Name of the Pinecone index: lowercase letters, digits and hyphens."
+    )
+    api_key: SecretRef = Field(
+        default="${PINECONE_API_KEY}", description="`${NAME}` of an environment variable."
+    )
+    create_index: bool = Field(
+        default=True, description="Create the Pinecone index when there is none of that name."
+    )
+    cloud: Literal["aws", "gcp", "azure"] = Field(
+        default="aws", description="Where the Pinecone index is created."
+    )
+    region: NonEmpty = Field(
+        default="us-east-1", description="Region of the cloud where it is created."
+    )
+    control_url: Url | None = Field(
+        default=None, description="Address of the control plane, for proxies and fakes."
+    )
+    data_url: Url | None = Field(
+        default=None,
+        description="Address of the index itself, for proxies and fakes; else what the control "
+        "plane says.",
+    )
+    timeout_s: float = Field(
+        default=60.0, gt=0, description="Silence after which a request counts as lost."
+    )
+    index_timeout_s: float = Field(
+        default=300.0, gt=0, description="Most that a new Pinecone index may take to be ready."
+    )
+    consistency_timeout_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Most that writes may take to be seen by a count or a listing.",
+    )
+    count_settles_s: float = Field(
+        default=2.0,
+        ge=0,
+        description="How long a count must stand still before it is believed.",
+    )
+    records_per_request: int = Field(
+        default=MAX_RECORDS, gt=0, le=MAX_RECORDS, description="Records in one write at most."
+    )
+    request_bytes: int = Field(
+        default=_REQUEST_BYTES,
+        ge=100_000,
+        le=MAX_REQUEST_BYTES,
+        description="Bytes of one write at most; Pinecone takes 2 MB.",
+    )
+    writers: int = Field(
+        default=4,
+        gt=0,
+        description="Writers at a time; Pinecone takes 100 requests per second and namespace.",
+    )

@@ -1,0 +1,363 @@
+"""Pinecone's serverless indexes, through its own SDK.
+
+A collection is a namespace of one index, an alias is a namespace alias of it (Pinecone's own, API
+2026-07): many versions stand side by side in one index and go live in one step, as long as they
+share dimension and metric, which an index never changes. Another dimension or metric is refused
+with both numbers; the remedy is another ``index`` in the settings.
+
+What decides how it is used here:
+
+* writes are confirmed before reads see them: reads of this process wait for its own writes, counts
+  and listings for everybody's (see :mod:`embedmill.vector_stores.pinecone_freshness`);
+* a request is taken or refused as a whole, at most 2 MB and 1,000 records: it is packed by bytes,
+  and halved until a bad record is alone;
+* metadata is flat and at most 40 KB: payloads are laid out by a table that loses nothing (see
+  :mod:`embedmill.vector_stores.pinecone_metadata`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+import numpy as np
+import orjson
+
+from embedmill.embedder import Vectors
+from embedmill.errors import RefusedError
+from embedmill.payload import Filter
+from embedmill.pinecone_settings import PineconeSettings
+from embedmill.vector_store import (
+    CollectionSpec,
+    Hit,
+    Rejection,
+    StoreLimits,
+    VectorBatch,
+    check_batch,
+    check_name,
+    check_query,
+    check_same_spec,
+)
+from embedmill.vector_stores.pinecone_client import IndexFacts, PineconeClient
+from embedmill.vector_stores.pinecone_data import PineconeData, Record
+from embedmill.vector_stores.pinecone_errors import AbsentError
+from embedmill.vector_stores.pinecone_freshness import Freshness
+from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, filter_of, payload_of
+from embedmill.vector_stores.pinecone_registry import REGISTRY, Registry
+from embedmill.vector_stores.pinecone_writing import BatchWriter
+
+# Of one delete; Pinecone's operation limits.
+_DELETED_AT_ONCE = 1000
+# A fetch names its ids in the address: 200 UUIDs are 8 KB of it, and at 1,536 dimensions a reply of
+# 5 MB. The service would take 1,000.
+_FETCHED_AT_ONCE = 200
+# Of one query; Pinecone's operation limits.
+_MAX_K = 10_000
+
+
+def pinecone_limits(settings: PineconeSettings) -> StoreLimits:
+    """What one write may hold."""
+    return StoreLimits(
+        records=settings.records_per_request,
+        request_bytes=settings.request_bytes,
+        payload_bytes=METADATA_BYTES,
+        writers=settings.writers,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An index that is connected to."""
+
+    data: PineconeData
+    freshness: Freshness
+    registry: Registry
+
+
+class PineconeStore:
+    """A :class:`~embedmill.vector_store.VectorStore` over one index of Pinecone.
+
+    Nothing is asked of the service before the first call. Search is approximate, as the service
+    is; a search by another process sees a write a moment after it was confirmed. Instances are for
+    one thread at a time.
+
+    Raises:
+        SettingsError: the variable of the API key is not set.
+    """
+
+    def __init__(
+        self,
+        settings: PineconeSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.limits = pinecone_limits(settings)
+        self._settings = settings
+        self._clock = clock
+        self._sleep = sleep
+        self._client: PineconeClient | None = PineconeClient(settings, clock=clock, sleep=sleep)
+        self._opened: _Opened | None = None
+        self._specs: dict[str, CollectionSpec] = {}
+
+    def create_collection(self, collection: str, spec: CollectionSpec) -> None:
+        """Create namespace, and index where there is none; again with the same spec: no change."""
+        check_name(collection)
+        existing = self._spec_if_there(collection)
+        if existing is not None:
+            check_same_spec(collection, existing, spec)
+            return
+        opened = self._open_for(spec)
+        if opened.data.has_namespace(collection):
+            raise self._foreign(collection)
+        if opened.data.alias_target(collection) is not None:
+            raise RefusedError(f"{collection!r} is an alias already")
+        opened.registry.write(collection, spec)
+        opened.data.create_namespace(collection)
+        opened.freshness.until(partial(opened.data.has_namespace, collection), collection)
+        self._specs[collection] = spec
+
+    def upsert(self, collection: str, batch: VectorBatch) -> Sequence[Rejection]:
+        """Write records whole; confirmed by the service before it returns."""
+        opened, spec = self._written(collection)
+        good, rows, rejections = check_batch(batch, spec, self.limits)
+        writer = BatchWriter(partial(self._put, opened, collection), self.limits)
+        for row, (code, message) in writer.write(good).items():
+            rejections.append(Rejection(rows[row], code, message))
+        return sorted(rejections, key=lambda rejection: rejection.row)
+
+    def delete(self, collection: str, ids: Sequence[UUID]) -> None:
+        """Delete records, confirmed before it returns; absent ids are no error."""
+        opened, _ = self._written(collection)
+        for start in range(0, len(ids), _DELETED_AT_ONCE):
+            some = [str(record) for record in ids[start : start + _DELETED_AT_ONCE]]
+            opened.freshness.wrote(collection, opened.data.delete(collection, some))
+
+    def fetch(self, collection: str, ids: Sequence[UUID]) -> VectorBatch:
+        """Return the records that exist, in the order of ``ids``."""
+        opened, name, spec = self._read(collection)
+        opened.freshness.see_once(name)
+        present: list[UUID] = []
+        vectors, payloads = [], []
+        for start in range(0, len(ids), _FETCHED_AT_ONCE):
+            some = ids[start : start + _FETCHED_AT_ONCE]
+            found = opened.data.fetch(name, [str(record) for record in some])
+            there = [record for record in some if str(record) in found]
+            present += there
+            records = [found[str(record)] for record in there]
+            vectors += [np.array(record.values, dtype=np.float32) for record in records]
+            payloads += [payload_of(record.metadata or {}) for record in records]
+        rows = np.array(vectors, dtype=np.float32).reshape(len(present), spec.dimension)
+        return VectorBatch(ids=present, vectors=rows, payloads=payloads)
+
+    def search(
+        self, collection: str, vector: Vectors, k: int, where: Filter | None = None
+    ) -> Sequence[Hit]:
+        """Return at most ``k`` nearest records, best first, by the service's own approximation."""
+        opened, name, spec = self._read(collection)
+        check_query(name, vector, k, spec)
+        if k > _MAX_K:
+            raise RefusedError(f"k is {k:,}, Pinecone takes {_MAX_K:,}", code="query")
+        conditions = filter_of(where)
+        opened.freshness.see_own(name)
+        # The shortest decimals of these float32, see BatchWriter.
+        text = orjson.dumps(np.ascontiguousarray(vector), option=orjson.OPT_SERIALIZE_NUMPY)
+        matches = opened.data.query(name, orjson.loads(text), k, conditions)
+        if not matches and not opened.data.has_namespace(name):
+            raise self._gone(name)
+        return [
+            Hit(UUID(match.id), _score(match.score, spec), payload_of(match.metadata or {}))
+            for match in matches
+        ]
+
+    def count(self, collection: str) -> int:
+        """Number of records, once all writes up to now are seen and the count stands still."""
+        opened, name, _ = self._read(collection)
+        self._see_all(opened, name)
+        return opened.freshness.still_count(name)
+
+    def ids(self, collection: str) -> Iterator[UUID]:
+        """Every record id once.
+
+        Raises:
+            TransientError: at the end, the listing does not have as many as the statistics: one of
+                the two lags behind.
+        """
+        opened, name, _ = self._read(collection)
+        self._see_all(opened, name)
+        return self._listed(opened, name, opened.freshness.still_count(name))
+
+    def collections(self) -> Sequence[str]:
+        """Names of the collections that exist, sorted; other namespaces of the index are not."""
+        opened = self._open()
+        if opened is None:
+            return []
+        names = [name for name in opened.data.namespaces() if name != REGISTRY]
+        return sorted(opened.registry.read(names))
+
+    def set_alias(self, alias: str, collection: str) -> None:
+        """Point ``alias`` at ``collection``; every reader sees it when this returns."""
+        check_name(alias)
+        opened, _ = self._written(collection)
+        opened.data.point_alias(alias, collection)
+
+    def alias_target(self, alias: str) -> str | None:
+        """The collection that ``alias`` points at, or None."""
+        opened = self._open()
+        return None if opened is None else opened.data.alias_target(alias)
+
+    def drop_collection(self, collection: str) -> None:
+        """Delete a namespace with all records; absent is no error."""
+        check_name(collection)
+        opened = self._open()
+        if opened is None:
+            return
+        self._specs.pop(collection, None)
+        if opened.data.has_namespace(collection):
+            self._delete(opened, collection)
+        if opened.registry.read([collection]):
+            opened.registry.forget(collection)
+
+    def close(self) -> None:
+        """Let go of connections; nothing that was confirmed depends on it."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if self._opened is not None:
+            self._opened.data.close()
+            self._opened = None
+
+    def _delete(self, opened: _Opened, collection: str) -> None:
+        if not opened.registry.read([collection]):
+            raise self._foreign(collection)
+        holders = opened.data.aliases_of(collection)
+        if holders:
+            raise RefusedError(
+                f"alias {holders[0]!r} points at collection {collection!r}",
+                hint="publish another version first",
+            )
+        opened.data.delete_namespace(collection)
+        opened.freshness.until(lambda: not opened.data.has_namespace(collection), collection)
+        opened.freshness.forget(collection)
+
+    def _put(self, opened: _Opened, collection: str, records: Sequence[Record]) -> int:
+        taken, position = opened.data.upsert(collection, records)
+        opened.freshness.wrote(collection, position)
+        return taken
+
+    def _see_all(self, opened: _Opened, name: str) -> None:
+        try:
+            opened.freshness.see_all(name)
+        except AbsentError as error:
+            raise self._gone(name) from error
+
+    def _listed(self, opened: _Opened, name: str, expected: int) -> Iterator[UUID]:
+        listed = 0
+        for page in opened.data.id_pages(name):
+            listed += len(page)
+            yield from map(UUID, page)
+        opened.freshness.check_listed(name, listed, expected)
+
+    def _read(self, name: str) -> tuple[_Opened, str, CollectionSpec]:
+        """The collection that a reader means: the name itself, or the alias' target."""
+        spec = self._spec_if_there(name)
+        if spec is None:
+            target = self.alias_target(name)
+            if target is None:
+                raise self._gone(name)
+            name, spec = target, self._spec_if_there(target)
+        if spec is None:
+            raise self._foreign(name)
+        return self._must_open(), name, spec
+
+    def _written(self, collection: str) -> tuple[_Opened, CollectionSpec]:
+        spec = self._spec_if_there(collection)
+        if spec is None:
+            raise self._gone(collection)
+        return self._must_open(), spec
+
+    def _spec_if_there(self, collection: str) -> CollectionSpec | None:
+        opened = self._open()
+        if opened is None:
+            return None
+        if collection not in self._specs:
+            # The namespace makes it exist; a record alone is what a crash left.
+            if not _could_be(collection) or not opened.data.has_namespace(collection):
+                return None
+            found = opened.registry.read([collection])
+            if collection not in found:
+                return None
+            self._specs[collection] = found[collection]
+        return self._specs[collection]
+
+    def _open(self) -> _Opened | None:
+        """Connect to the index; None when there is none of that name."""
+        client = self._must_be_open()
+        if self._opened is None:
+            facts = client.facts()
+            if facts is None or not facts.ready:
+                return None
+            self._opened = self._connected(client, facts)
+        return self._opened
+
+    def _open_for(self, spec: CollectionSpec) -> _Opened:
+        client = self._must_be_open()
+        facts = client.ready_for(spec)
+        if self._opened is None:
+            self._opened = self._connected(client, facts)
+        return self._opened
+
+    def _connected(self, client: PineconeClient, facts: IndexFacts) -> _Opened:
+        index, transport = client.connect(facts)
+        data = PineconeData(index, transport, facts.dimension, client.secrets)
+        freshness = Freshness(
+            data,
+            timeout_s=self._settings.consistency_timeout_s,
+            settles_s=self._settings.count_settles_s,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        return _Opened(data, freshness, Registry(data, freshness))
+
+    def _must_open(self) -> _Opened:
+        opened = self._open()
+        if opened is None:
+            raise RefusedError(f"there is no Pinecone index {self._settings.index!r}")
+        return opened
+
+    def _must_be_open(self) -> PineconeClient:
+        if self._client is None:
+            raise RefusedError("the store was closed")
+        return self._client
+
+    def _gone(self, name: str) -> RefusedError:
+        self._specs.pop(name, None)
+        return RefusedError(
+            f"there is no collection {name!r} in the Pinecone index {self._settings.index!r}",
+            code="no-collection",
+        )
+
+    def _foreign(self, name: str) -> RefusedError:
+        return RefusedError(
+            f"the namespace {name!r} of the Pinecone index {self._settings.index!r} was not made "
+            "by embedmill",
+            code="foreign",
+            hint="delete it, or give store.index another name",
+        )
+
+
+def _could_be(name: str) -> bool:
+    try:
+        check_name(name)
+    except RefusedError:
+        return False
+    return True
+
+
+def _score(score: float, spec: CollectionSpec) -> float:
+    # For the euclidean metric the service gives the square of the distance.
+    return math.sqrt(max(score, 0.0)) if spec.metric == "euclid" else score

@@ -1,0 +1,186 @@
+"""Payloads as Pinecone's metadata and back: a table that loses nothing.
+
+Pinecone takes a flat object of strings, numbers (float64), truth values and lists of strings: no
+null, no nesting, no list of anything else. So a payload is laid out like this:
+
+==========================================  ===============================================
+in the payload                              in the metadata
+==========================================  ===============================================
+string, truth value, fraction, whole        under its own key
+number within 2**53, list of strings
+object                                      one key per leaf, joined by dots: ``metadata.lang``
+null, whole number beyond 2**53, ``3.0``,   JSON text under ``embedmill_rest``, an object of the
+empty or mixed list, empty object, text     same shape as the payload that holds only these;
+with NUL, any value under a key that is     what a filter may ask for is repeated as tokens
+empty, holds a dot or NUL, or begins with   under ``embedmill_find``
+``$``, ``_`` or ``embedmill_``
+==========================================  ===============================================
+
+A number without a fraction is read as a whole number, since ``3.0`` is in the rest. A token is the
+JSON text of ``[key, value]``, or a hash of it where that is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+import orjson
+
+from embedmill.errors import RefusedError
+from embedmill.payload import EXACT_FLOAT, Filter, Payload, Scalar, conditions_of
+
+Metadata: TypeAlias = dict[str, Any]
+Path: TypeAlias = tuple[str, ...]
+
+REST = "embedmill_rest"
+FIND = "embedmill_find"
+# Of one record; Pinecone's operation limits say 40 KB, its refusals 40,960 bytes. How a server
+# counts is not said; this counts the JSON text.
+METADATA_BYTES = 40_000
+# Values of one $in; Pinecone's operation limits.
+MAX_IN = 10_000
+# Longer tokens are hashed: a text would be there twice in full.
+_LONGEST_TOKEN = 100
+# "_values" and "_sparse_values" are Pinecone's own names.
+_RESERVED = ("$", "_", "embedmill_")
+
+
+def metadata_of(payload: Payload) -> Metadata:
+    """Lay a payload out as metadata, see the module.
+
+    Args:
+        payload: passed :func:`embedmill.payload.json_ready`.
+    """
+    metadata: Metadata = {}
+    rest: dict[str, Any] = {}
+    tokens: dict[str, None] = {}
+    for path, value in _leaves(payload, ()):
+        if _is_plain(path) and _is_native(value):
+            metadata[".".join(path)] = list(value) if isinstance(value, tuple) else value
+            continue
+        _put(rest, path, value)
+        if len(path) == 1:
+            tokens.update(dict.fromkeys(_tokens_of(path[0], value)))
+    if rest:
+        metadata[REST] = orjson.dumps(rest).decode()
+    if tokens:
+        metadata[FIND] = list(tokens)
+    return metadata
+
+
+def payload_of(metadata: Mapping[str, Any]) -> Payload:
+    """Read back what :func:`metadata_of` laid out; numbers may have come back as floats."""
+    payload: Payload = {}
+    for key, value in metadata.items():
+        if key not in {REST, FIND}:
+            _put(payload, tuple(key.split(".")), _whole(value))
+    if REST in metadata:
+        _merge(payload, orjson.loads(metadata[REST]))
+    return payload
+
+
+def filter_of(where: Filter | None) -> dict[str, Any] | None:
+    """A filter in Pinecone's language; None when it lets everything through.
+
+    Raises:
+        RefusedError: a value cannot be compared, or there are too many.
+    """
+    clauses = [_any_of(key, values) for key, values in conditions_of(where).items()]
+    if not clauses:
+        return None
+    return clauses[0] if len(clauses) == 1 else {"$and": clauses}
+
+
+def _leaves(value: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            yield from _leaves(inner, (*path, key))
+        else:
+            yield (*path, key), inner
+
+
+def _is_plain(path: Path) -> bool:
+    # Only the first decides whether the joined key meets a reserved name.
+    return not path[0].startswith(_RESERVED) and all(
+        key and "." not in key and "\0" not in key for key in path
+    )
+
+
+def _is_native(value: object) -> bool:
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, int):
+        return abs(value) < EXACT_FLOAT
+    if isinstance(value, float):
+        return not value.is_integer()
+    if isinstance(value, list | tuple):
+        # An empty list is one of nothing in particular; whether it comes back is not said.
+        return bool(value) and all(isinstance(one, str) and "\0" not in one for one in value)
+    return False
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _put(target: dict[str, Any], path: Path, value: object) -> None:
+    for key in path[:-1]:
+        target = target.setdefault(key, {})
+    target[path[-1]] = value
+
+
+def _merge(target: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        known = target.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _merge(known, value)
+        else:
+            target[key] = value
+
+
+def _tokens_of(key: str, value: object) -> Iterator[str]:
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(one, bool | str):
+            yield _token(key, one)
+        elif isinstance(one, int | float):
+            yield _token(key, float(one))
+            if isinstance(one, int) and abs(one) >= EXACT_FLOAT:
+                yield _token(key, one)
+
+
+def _token(key: str, value: Scalar) -> str:
+    if isinstance(value, float):
+        # Minus zero equals zero.
+        value += 0.0
+    text = orjson.dumps([key, value])
+    if len(text) > _LONGEST_TOKEN or b"\0" in text:
+        return "#" + blake2b(text, digest_size=16).hexdigest()
+    return text.decode()
+
+
+def _wanted_token(key: str, value: Scalar) -> str:
+    exact = isinstance(value, bool | str) or abs(value) >= EXACT_FLOAT
+    return _token(key, value if exact else float(value))
+
+
+def _any_of(key: str, values: list[Scalar]) -> dict[str, Any]:
+    if len(values) > MAX_IN:
+        raise RefusedError(
+            f"the filter on {key!r} has {len(values):,} values, Pinecone takes {MAX_IN:,}",
+            code="filter",
+        )
+    clauses: list[dict[str, Any]] = []
+    if _is_plain((key,)):
+        truths = {value for value in values if isinstance(value, bool)}
+        numbers = [v for v in values if not isinstance(v, bool | str) and abs(v) < EXACT_FLOAT]
+        texts = [value for value in values if isinstance(value, str)]
+        clauses += [{key: {"$eq": truth}} for truth in sorted(truths)]
+        clauses += [{key: {"$in": some}} for some in (numbers, texts) if some]
+    # No token is empty: this one alone matches nothing, as an empty list of values should.
+    tokens = [_wanted_token(key, value) for value in values] or [""]
+    clauses.append({FIND: {"$in": tokens}})
+    return clauses[0] if len(clauses) == 1 else {"$or": clauses}

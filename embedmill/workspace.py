@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Unfinished puts of a local workspace; never listed, and swept by later runs.
 STAGING = ".staging"
+# What S3, Google and Azure answer when not the object is missing but what it should be in.
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 # A put takes seconds; one that began an hour ago was killed.
 ABANDONED_S = 3600.0
 # What the system says when no write can succeed until somebody makes room or gives rights.
@@ -289,7 +291,9 @@ class ObjectWorkspace:
         """See :meth:`Workspace.read`."""
         try:
             return bytes(obstore.get(self._store, path).bytes())
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if _NO_BUCKET.search(str(error)):
+                raise self._failed(path, error) from error
             return None
         except (BaseError, OSError) as error:
             raise self._failed(path, error) from error
@@ -316,6 +320,12 @@ class ObjectWorkspace:
         message = f"{self.url}/{path}: {_first_line(error)}"
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
             return StopRunError(message, code="credentials", hint="check the bucket's credentials")
+        if _NO_BUCKET.search(str(error)):
+            return StopRunError(
+                f"{self.url}: there is no such bucket",
+                code="no-bucket",
+                hint="make it, or set workspace.url",
+            )
         return TransientError(message, code="object-store")
 
 

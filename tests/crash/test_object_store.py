@@ -1,0 +1,143 @@
+"""The workspace in a bucket: the same promises, with conditional puts instead of links."""
+
+import itertools
+import json
+import threading
+
+import pytest
+from moto.server import ThreadedMotoServer
+from scenario import CrashIndex
+from test_crash_points import STEPS, problems_at
+
+from embedmill.errors import AlreadyExistsError, IndexLockedError, StopRunError
+from embedmill.lease import take_lease
+from embedmill.settings import WorkspaceSettings
+from embedmill.workspace import ObjectWorkspace, create_once, open_workspace
+
+BUCKET = "documents"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    """An S3 server of this process, on a free port of loopback."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(endpoint, monkeypatch):
+    """Makes empty workspaces in a bucket."""
+    import boto3
+
+    monkeypatch.setenv("TEST_S3_ID", "testing")
+    monkeypatch.setenv("TEST_S3_SECRET", "testing")
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.close()
+
+    def fresh(prefix=None):
+        prefix = prefix or f"workspace {next(_numbers)}"
+        values = {
+            "url": f"s3://{BUCKET}/{prefix}",
+            "endpoint": endpoint,
+            "region": "us-east-1",
+            "access_key": "${TEST_S3_ID}",
+            "secret_key": "${TEST_S3_SECRET}",
+            "allow_http": True,
+        }
+        return open_workspace(WorkspaceSettings.model_validate_json(json.dumps(values)))
+
+    return fresh
+
+
+@pytest.mark.parametrize(
+    ("step", "every"), [("first ingest", 16), ("sync", 16), ("compaction", 40)]
+)
+def test_a_run_killed_at_an_effect_ends_as_if_nothing_had_happened(tmp_path, bucket, step, every):
+    index = CrashIndex(tmp_path, fresh=bucket)
+    assert isinstance(index.workspace, ObjectWorkspace)
+    assert problems_at(index, STEPS[step], "after", every=every) == []
+
+
+def test_a_name_is_taken_once(bucket):
+    workspace = bucket()
+    workspace.create("indexes/a/x", b"first")
+    with pytest.raises(AlreadyExistsError):
+        workspace.create("indexes/a/x", b"second")
+    assert workspace.read("indexes/a/x") == b"first"
+    assert create_once(workspace, "indexes/a/x", b"first")
+    assert not create_once(workspace, "indexes/a/x", b"second")
+    workspace.replace("indexes/a/x", b"third")
+    assert workspace.read("indexes/a/x") == b"third"
+    workspace.delete(["indexes/a/x", "indexes/a/never was"])
+    assert workspace.read("indexes/a/x") is None
+    assert list(workspace.list("indexes")) == []
+
+
+def at_once(count, work):
+    """Do something in threads that start together; what they return or raise."""
+    barrier, results = threading.Barrier(count), []
+
+    def one(number):
+        barrier.wait(10)
+        try:
+            results.append(work(number))
+        except (AlreadyExistsError, IndexLockedError) as error:
+            results.append(error.code)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_of_writers_at_once_one_wins(bucket):
+    workspaces = [bucket("shared") for _ in range(4)]
+    for attempt in range(10):
+        path = f"indexes/a/{attempt}"
+
+        def put(number, path=path):
+            workspaces[number].create(path, f"{number}".encode())
+            return number
+
+        results = at_once(4, put)
+        winners = [result for result in results if isinstance(result, int)]
+        assert sorted(map(str, results))[1:] == ["already-exists"] * 3
+        assert workspaces[0].read(path) == f"{winners[0]}".encode()
+
+
+def test_of_runs_that_take_the_lease_at_once_one_gets_it(bucket):
+    workspaces = [bucket("leased") for _ in range(4)]
+    results = at_once(4, lambda number: take_lease(workspaces[number], "a", "ingest").number)
+    assert sorted(map(str, results)) == ["1", "locked", "locked", "locked"]
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_workspace(bucket, endpoint):
+    values = {
+        "url": "s3://no-such-bucket/x",
+        "endpoint": endpoint,
+        "region": "us-east-1",
+        "access_key": "${TEST_S3_ID}",
+        "secret_key": "${TEST_S3_SECRET}",
+        "allow_http": True,
+    }
+    workspace = open_workspace(WorkspaceSettings.model_validate_json(json.dumps(values)))
+    for call in (
+        lambda: list(workspace.list("indexes")),
+        lambda: workspace.read("indexes/x"),
+        lambda: workspace.create("indexes/x", b""),
+    ):
+        with pytest.raises(StopRunError, match="no such bucket"):
+            call()

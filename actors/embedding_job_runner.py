@@ -24,12 +24,14 @@ class JobsAdvanced:
         jobs: that are not collected.
         rows: that wait for a job or are in one.
         wait_s: nothing needs doing earlier than that.
+        resting: all that can be sent now was sent, and the provider has it.
     """
 
     done: tuple[tuple[SegmentKey, ChunkCounts], ...]
     jobs: int
     rows: int
     wait_s: float
+    resting: bool
 
 
 class EmbeddingJobRunner:
@@ -66,7 +68,11 @@ class EmbeddingJobRunner:
         for key, outcome in advance.done:
             self._bury(key, outcome)
         done = tuple((key, outcome.counts) for key, outcome in advance.done)
-        return JobsAdvanced(done, advance.jobs, advance.rows, advance.wait_s)
+        return JobsAdvanced(done, advance.jobs, advance.rows, advance.wait_s, advance.resting)
+
+    def close(self) -> None:
+        """Remove the files on the local disk."""
+        self._runner.close()
 
     def _bury(self, key: SegmentKey, outcome: EmbedOutcome) -> None:
         if outcome.failures:

@@ -21,6 +21,9 @@ from typing import Literal
 
 from embedmill.batch_provider import JobHandle, JobState, RowFailure
 
+# Codes of rows that were not executed because nobody pays: trying again is of no use.
+NO_MONEY = frozenset({"insufficient_quota", "insufficient-quota", "credit_balance_exhausted"})
+
 Step = Literal["submit", "look", "poll", "collect", "overdue", "wait"]
 
 
@@ -55,10 +58,11 @@ class JobProgress:
         key: of the job.
         intended: when the intent was written, UTC.
         sure: this process wrote the intent and nothing has been sent for it yet.
-        last_try: when it was last submitted or looked for without success; None: never.
+        last_try: when the last try to submit it ended, ours or that of a dead process; None: never.
+        looked: when it was last looked for in vain; None: never since that try.
         handle: of the submitted job; None before.
         state: as of the last poll; None before the first.
-        polls: questions asked.
+        polls: questions about its state, answered or not.
         not_before: do nothing earlier.
     """
 
@@ -66,6 +70,7 @@ class JobProgress:
     intended: datetime
     sure: bool
     last_try: datetime | None = None
+    looked: datetime | None = None
     handle: JobHandle | None = None
     state: JobState | None = None
     polls: int = 0
@@ -88,16 +93,22 @@ def next_step(job: JobProgress, now: datetime, window_s: int | None, policy: Job
     if job.handle is None:
         if job.sure:
             return "submit"
-        # Unknown is not absent: it may be listed late.
-        tried = job.last_try or job.intended
-        settled = now - tried >= timedelta(seconds=policy.listing_lag)
-        looked_since = job.last_try is not None and job.polls > 0
-        return "submit" if settled and looked_since else "look"
-    if window_s is not None:
+        return "submit" if _believably_absent(job, policy) else "look"
+    # A job may have ended while nobody asked: only one that still runs is overdue.
+    asked = job.state is not None or job.polls >= 5
+    if window_s is not None and asked:
         limit = timedelta(seconds=window_s + policy.grace)
         if now - job.handle.created_at > limit:
             return "overdue"
     return "poll"
+
+
+def _believably_absent(job: JobProgress, policy: JobPolicy) -> bool:
+    """Unknown is not absent: a job may be listed late, so that only a late look can tell."""
+    if job.looked is None:
+        return False
+    tried = job.last_try or job.intended
+    return job.looked - tried >= timedelta(seconds=policy.listing_lag)
 
 
 def after_submit(
@@ -105,26 +116,41 @@ def after_submit(
 ) -> JobProgress:
     """The job exists, by creation or because it was found."""
     first = now + timedelta(seconds=policy.poll_first)
-    return replace(job, handle=handle, sure=False, polls=0, not_before=first)
+    return replace(job, handle=handle, sure=False, not_before=first)
 
 
 def after_unknown(job: JobProgress, now: datetime) -> JobProgress:
-    """Whether the job was created is not known: look before anything else, and soon."""
-    return replace(job, sure=False, last_try=now, polls=0, not_before=None)
+    """Whether the job was created is not known: look before anything else, and soon.
+
+    Args:
+        job: as it stands.
+        now: after the try has ended; nothing of it is on its way any more.
+    """
+    return replace(job, sure=False, last_try=now, looked=None, not_before=None)
 
 
-def after_not_found(job: JobProgress, now: datetime, policy: JobPolicy) -> JobProgress:
-    """It is not listed (yet); look again until the listing can be believed."""
-    pause = timedelta(seconds=policy.listing_lag / 4)
-    tried = job.last_try or job.intended
-    return replace(job, last_try=tried, polls=job.polls + 1, not_before=now + pause)
+def after_not_found(job: JobProgress, looked: datetime, policy: JobPolicy) -> JobProgress:
+    """It is not listed (yet); look again until the listing can be believed.
+
+    Args:
+        job: as it stands.
+        looked: when the listing was asked for.
+        policy: how long to doubt it.
+    """
+    job = replace(job, looked=looked)
+    again = looked + timedelta(seconds=policy.listing_lag / 4)
+    return replace(job, not_before=None if _believably_absent(job, policy) else again)
 
 
-def after_refused_for_now(
-    job: JobProgress, now: datetime, wait_s: float, *, nothing_sent: bool
-) -> JobProgress:
-    """The provider wants us to wait."""
-    return replace(job, sure=nothing_sent, not_before=now + timedelta(seconds=wait_s))
+def after_refused_for_now(job: JobProgress, now: datetime, wait_s: float) -> JobProgress:
+    """No job was created, and the provider wants us to wait before we try again."""
+    later = now + timedelta(seconds=wait_s)
+    return replace(job, sure=True, last_try=now, looked=None, not_before=later)
+
+
+def after_pause(job: JobProgress, now: datetime, wait_s: float) -> JobProgress:
+    """A question could not be answered now; nothing else has changed."""
+    return replace(job, not_before=now + timedelta(seconds=wait_s))
 
 
 def after_poll(

@@ -18,6 +18,7 @@ from embedmill.job_desk import JobParts
 from embedmill.job_packing import Packer
 from embedmill.job_records import JobRecords
 from embedmill.job_runner import JobRunner
+from embedmill.job_settings import EmbeddingJobSettings
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.request_file import RequestTemplate
@@ -126,16 +127,18 @@ def job_runner_of(
         scratch=scratch,
         clock=lambda: datetime.now(UTC),
         dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
-        policy=JobPolicy(
-            poll_first=jobs.poll_seconds,
-            poll_most=jobs.poll_most_seconds,
-            row_tries=jobs.row_tries,
-        ),
+        policy=_policy(jobs),
         realtime=realtime if auto else None,
         realtime_below=jobs.realtime_below,
         deadline=datetime.now(UTC) + deadline if deadline else None,
     )
     return JobRunner(parts)
+
+
+def _policy(jobs: EmbeddingJobSettings) -> JobPolicy:
+    return JobPolicy(
+        poll_first=jobs.poll_seconds, poll_most=jobs.poll_most_seconds, row_tries=jobs.row_tries
+    )
 
 
 def known_vectors(

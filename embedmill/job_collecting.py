@@ -20,13 +20,16 @@ import numpy as np
 from embedmill.batch_provider import RowFailure, RowOutcome
 from embedmill.embedder import Vectors
 from embedmill.job_packing import canary_id
-from embedmill.job_records import Intent, custom_id
+from embedmill.job_records import Intent
+from embedmill.job_requests import custom_id
 from embedmill.outcome_check import OutcomeCheck
 from embedmill.segment import SegmentKey
 
 # A model that answers a known question with less than this is another model, or rows are swapped.
 # Providers' own answers to equal questions differ by less than 0.001.
 CANARY_COSINE = 0.99
+# Of a row, while the outcomes are read: none of these means that it was not mentioned.
+_GOOD, _FAILED = 1, 2
 MISSING = RowFailure("retryable", "missing", "the provider's files do not mention the row")
 
 
@@ -76,9 +79,10 @@ class Collected:
                 file.seek(position * size)
                 data = np.frombuffer(file.read(len(rows) * size), np.float32)
                 vectors = data.reshape(len(rows), self.dimension)
-                good = [at for at in range(len(rows)) if self._has[position + at]]
+                good = [at for at in range(len(rows)) if self._has[position + at] == _GOOD]
                 position += len(rows)
-                yield key, [rows[at] for at in good], vectors[good]
+                whole = len(good) == len(rows)
+                yield key, [rows[at] for at in good], vectors if whole else vectors[good]
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +161,7 @@ class _Reading:
     def take(self, outcome: RowOutcome) -> None:
         """One outcome."""
         self._tokens += outcome.tokens
-        if self._check.see(outcome) is not None or outcome.custom_id is None:
+        if self._check.see(outcome) is not None or not outcome.custom_id:
             return
         if outcome.custom_id.startswith("canary."):
             self._compare(outcome)
@@ -173,19 +177,21 @@ class _Reading:
             position = first + outcome.index
             data = np.ascontiguousarray(outcome.vector, dtype=np.float32).data
             os.pwrite(self._file, data, position * self._dimension * 4)
-            self._has[position] = 1
+            self._has[position] = _GOOD
 
     def _fail(
         self, position: int, failure: RowFailure, *, shared: bool, missing: bool = False
     ) -> None:
         if not self._has[position]:
+            self._has[position] = _FAILED
             key, row = self._places[position]
             self._failed.append(FailedRow(key, row, failure, shared, missing))
 
     def _compare(self, outcome: RowOutcome) -> None:
         number = int(str(outcome.custom_id).removeprefix("canary."))
-        if self._canaries is None or outcome.vector is None:
-            # A canary that failed says nothing about the others' vectors.
+        known = 0 if self._canaries is None else len(self._canaries)
+        if self._canaries is None or outcome.vector is None or number >= known:
+            # A canary that failed, or that is no longer asked for, says nothing about the others.
             return
         expected = self._canaries[number]
         cosine = float(np.dot(outcome.vector, expected))
@@ -199,6 +205,7 @@ class _Reading:
 
     def collected(self) -> Collected:
         """All of it, with what is missing named."""
+        problem = self._problem()
         for name, index in self._check.missing():
             if name in self._first:
                 self._fail(self._first[name] + index, MISSING, shared=False, missing=True)
@@ -208,7 +215,7 @@ class _Reading:
             self._path,
             self._failed,
             self._tokens,
-            self._problem(),
+            problem,
             self._has,
         )
 
@@ -217,4 +224,6 @@ class _Reading:
             *(f"{count} outcomes: {what}" for what, count in self._check.anomalies.items()),
             *self._wrong,
         ]
+        if not said and not any(self._has):
+            return "they mention none of the rows"
         return "; ".join(said)

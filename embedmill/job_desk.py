@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from embedmill.batch_provider import QUEUE_FULL, BatchEmbeddingProvider, JobState, RequestFile
@@ -18,13 +18,20 @@ from embedmill.embedding_job import (
     JobPolicy,
     JobProgress,
     after_not_found,
+    after_pause,
     after_poll,
     after_refused_for_now,
     after_submit,
     after_unknown,
     next_step,
 )
-from embedmill.errors import OutcomeUnknownError, RateLimitedError, StopRunError, TransientError
+from embedmill.errors import (
+    OutcomeUnknownError,
+    RateLimitedError,
+    RefusedError,
+    StopRunError,
+    TransientError,
+)
 from embedmill.job_collecting import Collected, collect
 from embedmill.job_packing import Packer
 from embedmill.job_records import Intent, JobRecord, JobRecords
@@ -33,6 +40,8 @@ from embedmill.segment import ChunkLayer, VectorLayer
 log = logging.getLogger(__name__)
 # A transient refusal without a time to wait.
 _PAUSE_S = 15.0
+# A new job may be unknown to the servers that are asked about it.
+_SHOWS_WITHIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +90,16 @@ class Ending:
         intent: what it was for.
         state: the provider's last word; None when the job was never there.
         collected: its outcomes, to be closed by the caller; None when there are none.
-        abandoned: why it was given up before it existed; "" otherwise.
+        given_up: why nothing can come of it; "" otherwise.
+        status: for the record, when it was given up: ``abandoned`` before it existed; ``refused``
+            by the provider, which would refuse it again; ``lost``, with what it brought.
     """
 
     intent: Intent
     state: JobState | None
     collected: Collected | None
-    abandoned: str = ""
+    given_up: str = ""
+    status: str = "abandoned"
 
 
 class JobDesk:
@@ -99,6 +111,7 @@ class JobDesk:
         self._intents: dict[str, Intent] = {}
         self._files: dict[str, RequestFile] = {}
         self._cancelled: set[str] = set()
+        self._overdue: set[str] = set()
 
     def __len__(self) -> int:
         """Jobs that are not collected."""
@@ -116,15 +129,34 @@ class JobDesk:
 
     @property
     def next_due(self) -> datetime | None:
-        """When the next of them has something to do."""
-        times = [job.not_before for job in self._jobs.values() if job.not_before is not None]
-        return min(times, default=None)
+        """When the next of them has something to do; None when there are none."""
+        now = self._p.clock()
+        return min((job.not_before or now for job in self._jobs.values()), default=None)
+
+    @property
+    def unsent(self) -> int:
+        """Jobs that do not exist at the provider, as far as is known."""
+        return sum(job.handle is None for job in self._jobs.values())
+
+    @property
+    def sending(self) -> bool:
+        """A job does not exist yet, and will or will not within the next minute."""
+        soon = self._p.clock() + timedelta(seconds=self._p.policy.listing_lag)
+        return any(
+            job.handle is None and (job.not_before is None or job.not_before <= soon)
+            for job in self._jobs.values()
+        )
 
     def take_up(self, record: JobRecord) -> None:
-        """A job that an earlier process left without outcome."""
-        key = record.intent.key
+        """A job that an earlier process left without outcome.
+
+        Whatever that process did last, it did before now.
+        """
+        key, now = record.intent.key, self._p.clock()
         self._intents[key] = record.intent
-        self._jobs[key] = JobProgress(key, record.intent.created, sure=False, handle=record.handle)
+        self._jobs[key] = JobProgress(
+            key, record.intent.created, sure=False, last_try=now, handle=record.handle
+        )
 
     def begin(self, intent: Intent, file: RequestFile) -> None:
         """A new job, whose intent is written now."""
@@ -136,63 +168,97 @@ class JobDesk:
     def close(self, key: str) -> None:
         """The outcome of a job is written; forget it."""
         del self._jobs[key], self._intents[key]
+        self._overdue.discard(key)
         self._forget_file(key)
 
     def cancel_all(self) -> None:
-        """Ask the provider to cancel every job that exists, once."""
+        """Ask the provider to cancel every job that exists; what fails is asked again next time."""
         for key, job in self._jobs.items():
-            if job.handle is not None and key not in self._cancelled:
-                log.info("embedding job %s is cancelled: its deadline is here", key)
+            if job.handle is None or key in self._cancelled:
+                continue
+            try:
                 self._p.provider.cancel(job.handle)
+            except (TransientError, RefusedError) as error:
+                log.warning("embedding job %s cannot be cancelled now: %s", key, error)
+            else:
+                log.info("embedding job %s is cancelled: its deadline is here", key)
                 self._cancelled.add(key)
 
-    def step(self, key: str) -> Ending | None:
-        """Do what is due for a job, without waiting.
+    def is_cancelled(self, key: str) -> bool:
+        """Whether we asked for its end."""
+        return key in self._cancelled
+
+    def refuse_overdue(self) -> None:
+        """Nothing can be done but to wait for jobs that should have ended long ago.
 
         Raises:
-            StopRunError: no call can succeed, or the job is overdue.
+            StopRunError: that is so.
+        """
+        if not self._jobs or self._overdue != self._jobs.keys():
+            return
+        key = min(self._overdue)
+        job = self._jobs[key]
+        raise StopRunError(
+            f"embedding job {key} ({job.handle and job.handle.job_id}) should have ended long "
+            f"ago; its last status: {job.state and job.state.raw_status}",
+            code="overdue",
+            hint=f"ask the provider, or give it up with: embedmill jobs cancel {key}",
+        )
+
+    def step(self, key: str, *, late: bool = False) -> Ending | None:
+        """Do what is due for a job, without waiting.
+
+        Args:
+            key: of the job.
+            late: send nothing any more.
+
+        Raises:
+            StopRunError: no call can succeed.
         """
         job = self._jobs[key]
+        if late and job.sure and job.handle is None:
+            return self._given_up(key, "it is too late for it")
         window = self._p.provider.limits.window_s
         step = next_step(job, self._p.clock(), window, self._p.policy)
         if step == "submit":
-            return self._submit(job)
+            return self._given_up(key, "it is too late for it") if late else self._submit(job)
         if step == "look":
             self._look(job)
-        elif step == "overdue":
-            raise StopRunError(
-                f"embedding job {key} ({job.handle and job.handle.job_id}) should have ended long "
-                f"ago; its last status: {job.state and job.state.raw_status}",
-                code="overdue",
-                hint=f"ask the provider, or give it up with: embedmill jobs cancel {key}",
-            )
-        elif step == "poll":
+        elif step in {"poll", "overdue"}:
+            if step == "overdue":
+                log.warning("embedding job %s should have ended long ago", key)
+                self._overdue.add(key)
             self._poll(job)
         job = self._jobs[key]
         if job.state is not None and job.state.terminal:
             return self._collect(job)
         return None
 
+    def _given_up(self, key: str, why: str) -> Ending:
+        return Ending(self._intents[key], None, None, why)
+
     def _submit(self, job: JobProgress) -> Ending | None:
         file = self._files.get(job.key) or self._written_again(job)
         if file is None:
-            return Ending(self._intents[job.key], None, None, "its file can no longer be made")
-        since = None if job.last_try is None and job.sure else job.intended
-        now, policy = self._p.clock(), self._p.policy
+            return self._given_up(job.key, "its file can no longer be made")
+        # Of an earlier try the upload may be there.
+        since = job.intended if job.last_try is not None else None
+        policy = self._p.policy
         try:
             handle = self._p.provider.submit(
                 file, job_key=job.key, fingerprint=file.fingerprint, uploaded_since=since
             )
         except OutcomeUnknownError as error:
             log.warning("embedding job %s may exist (%s): looking for it", job.key, error)
-            self._jobs[job.key] = after_unknown(job, now)
+            self._jobs[job.key] = after_unknown(job, self._p.clock())
         except TransientError as error:
             wait = policy.queue_full_wait if error.code == QUEUE_FULL else wait_of(error)
             log.info("embedding job %s waits %.0f s: %s", job.key, wait, error)
-            sure = error.code != "upload-lost"
-            self._jobs[job.key] = after_refused_for_now(job, now, wait, nothing_sent=sure)
+            self._jobs[job.key] = after_refused_for_now(job, self._p.clock(), wait)
+        except RefusedError as error:
+            return Ending(self._intents[job.key], None, None, str(error), "refused")
         else:
-            self._exists(after_submit(job, handle, now, policy))
+            self._exists(after_submit(job, handle, self._p.clock(), policy))
         return None
 
     def _written_again(self, job: JobProgress) -> RequestFile | None:
@@ -207,20 +273,19 @@ class JobDesk:
         return file
 
     def _look(self, job: JobProgress) -> None:
-        intent, now = self._intents[job.key], self._p.clock()
+        intent, looked = self._intents[job.key], self._p.clock()
         try:
             handle = self._p.provider.find(
                 job_key=job.key, fingerprint=intent.fingerprint, since=intent.created
             )
         except TransientError as error:
-            wait = wait_of(error)
-            self._jobs[job.key] = after_refused_for_now(job, now, wait, nothing_sent=False)
+            self._jobs[job.key] = after_pause(job, self._p.clock(), wait_of(error))
             return
         if handle is None:
-            self._jobs[job.key] = after_not_found(job, now, self._p.policy)
+            self._jobs[job.key] = after_not_found(job, looked, self._p.policy)
         else:
             log.info("embedding job %s found again as %s", job.key, handle.job_id)
-            self._exists(after_submit(job, handle, now, self._p.policy))
+            self._exists(after_submit(job, handle, self._p.clock(), self._p.policy))
 
     def _exists(self, job: JobProgress) -> None:
         assert job.handle is not None
@@ -235,6 +300,14 @@ class JobDesk:
             state = self._p.provider.state(job.handle)
         except TransientError as error:
             log.info("asking for embedding job %s failed: %s", job.key, error)
+            state = None
+        except RefusedError as error:
+            if self._p.clock() - job.handle.created_at > _SHOWS_WITHIN:
+                raise StopRunError(
+                    f"embedding job {job.key}: {error}",
+                    code="job-unknown",
+                    hint="does the key belong to the project that submitted the job?",
+                ) from error
             state = None
         now = self._p.clock()
         self._jobs[job.key] = after_poll(job, state, now, self._p.policy, self._p.dice)
@@ -254,12 +327,20 @@ class JobDesk:
                 scratch=self._p.scratch,
             )
         except TransientError as error:
-            wait = wait_of(error)
-            log.warning("results of embedding job %s: %s; again in %.0f s", job.key, error, wait)
-            later = after_refused_for_now(job, self._p.clock(), wait, nothing_sent=False)
-            self._jobs[job.key] = replace(later, state=None)
+            self._collect_later(job, error)
             return None
+        except RefusedError as error:
+            if error.code == "not-finished":
+                self._collect_later(job, TransientError(str(error)))
+                return None
+            return Ending(intent, job.state, None, str(error), "lost")
         return Ending(intent, job.state, collected)
+
+    def _collect_later(self, job: JobProgress, error: TransientError) -> None:
+        """Ask for the state once more before the next try: files may have changed."""
+        wait = wait_of(error)
+        log.warning("results of embedding job %s: %s; again in %.0f s", job.key, error, wait)
+        self._jobs[job.key] = replace(after_pause(job, self._p.clock(), wait), state=None)
 
     def _forget_file(self, key: str) -> None:
         file = self._files.pop(key, None)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from embedmill.batch_provider import BatchLimits, RequestFile
 from embedmill.errors import PermanentError
-from embedmill.job_records import Request, custom_id
+from embedmill.job_requests import Request, Requests, custom_id
 from embedmill.job_rows import SegmentRows
 from embedmill.request_file import RequestTemplate, RequestWriter, require_clean
 from embedmill.segment import ChunkLayer, SegmentKey
@@ -27,13 +27,81 @@ class Packed:
     """
 
     file: RequestFile
-    requests: tuple[Request, ...]
+    requests: Requests
     canaries: int
 
 
 def canary_id(position: int) -> str:
     """Custom id of a request whose answer is known."""
     return f"canary.{position}"
+
+
+def _canary_tokens(text: str) -> int:
+    """Of a plain English sentence, rather too many than too few."""
+    return -(-len(text) // 3)
+
+
+@dataclass(slots=True)
+class _Filling:
+    """What one file holds so far.
+
+    Attributes:
+        limit: tokens that may wait at the provider over all jobs; None: not known.
+        room: of these, what is left now.
+        tokens: of the file.
+        requests: without those whose answers are known.
+    """
+
+    limit: int | None
+    room: int | None
+    tokens: int = 0
+    requests: list[Request] = field(default_factory=list)
+
+    def take(
+        self,
+        writer: RequestWriter,
+        rows: SegmentRows,
+        request: Request,
+        texts: Sequence[str],
+        counts: Sequence[int],
+    ) -> bool:
+        """Add a request, text by text where no file takes the whole; False when there is no room.
+
+        A text that no file takes even alone dies.
+        """
+        try:
+            return self._add(writer, request, texts, counts)
+        except PermanentError as error:
+            if len(request) == 1:
+                rows.bury(request[0][1], error.code, str(error))
+                return True
+        for place, text, count in zip(request, texts, counts, strict=True):
+            rows.alone[place[1]] = True
+            if not self.take(writer, rows, (place,), [text], [count]):
+                return False
+        return True
+
+    def _add(
+        self,
+        writer: RequestWriter,
+        request: Request,
+        texts: Sequence[str],
+        counts: Sequence[int],
+    ) -> bool:
+        wanted = self.tokens + sum(counts)
+        if self.limit is not None and not self.requests and wanted > self.limit:
+            raise PermanentError(
+                f"{wanted} tokens, {self.limit} may wait in jobs at a time", code="too-large"
+            )
+        if self.room is not None and wanted > self.room:
+            return False
+        if not writer.add(custom_id(request), texts, counts):
+            if not self.requests:
+                raise PermanentError("the text does not fit into any file", code="too-large")
+            return False
+        self.tokens = wanted
+        self.requests.append(request)
+        return True
 
 
 class Packer:
@@ -78,25 +146,17 @@ class Packer:
         Returns:
             None when there is no open row, or no room for the first of them.
         """
-        requests: list[Request] = []
-        tokens = 0
+        filling = _Filling(self._limits.enqueued_tokens, most_tokens)
         with self._writer(self._canaries) as writer:
+            filling.tokens = sum(map(_canary_tokens, self._canaries))
             for rows, request, texts, counts in self._requests(segments):
-                if most_tokens is not None and tokens + sum(counts) > most_tokens:
+                if not filling.take(writer, rows, request, texts, counts):
                     break
-                try:
-                    if not writer.add(custom_id(request), texts, counts):
-                        break
-                except PermanentError as error:
-                    _bury_or_part(rows, request, error)
-                    continue
-                requests.append(request)
-                tokens += sum(counts)
-            if not requests:
+            if not filling.requests:
                 return None
-            return self._finished(writer, requests, len(self._canaries))
+            return self._finished(writer, Requests.of(filling.requests), len(self._canaries))
 
-    def again(self, requests: Sequence[Request], canaries: int) -> Packed:
+    def again(self, requests: Requests, canaries: int) -> Packed:
         """Write a file that was written before; equal rows give equal bytes."""
         with self._writer(self._canaries[:canaries]) as writer:
             for request in requests:
@@ -111,15 +171,13 @@ class Packer:
         limits = replace(self._limits, enqueued_tokens=None)
         writer = RequestWriter(path, job_key="", template=self._template, limits=limits)
         for position, text in enumerate(canaries):
-            writer.add(canary_id(position), [text], [len(text)])
+            writer.add(canary_id(position), [text], [_canary_tokens(text)])
         return writer
 
-    def _finished(
-        self, writer: RequestWriter, requests: Sequence[Request], canaries: int
-    ) -> Packed:
+    def _finished(self, writer: RequestWriter, requests: Requests, canaries: int) -> Packed:
         file = writer.finish()
         require_clean(file.path, self._template, self._limits)
-        return Packed(file, tuple(requests), canaries)
+        return Packed(file, requests, canaries)
 
     def _requests(
         self, segments: Iterable[SegmentRows]
@@ -164,16 +222,3 @@ class Packer:
         if self._last is None or self._last[0] != key:
             self._last = (key, self._chunks.chunks(key)[0])
         return self._last[1]
-
-
-def _bury_or_part(rows: SegmentRows, request: Request, error: PermanentError) -> None:
-    """A row that no file takes dies; several of which one is to blame go alone next time."""
-    if len(request) == 1:
-        rows.bury(request[0][1], error.code, str(error))
-        return
-    for _, row in request:
-        rows.alone[row] = True
-
-
-def _less(limit: int | None, by: int) -> int | None:
-    return None if limit is None else limit - by

@@ -2,7 +2,8 @@
 
 ``jobs/<chunking-id>/<embedding-id>/<job-key>/`` holds ``intent.json`` (what is about to be sent),
 ``submitted.json`` (the provider's ids), ``outcome.json`` (what became of every row; the job is
-done) and ``rows/``: vectors of segments that the job could not complete.
+done) and ``rows/``: vectors of segments that the job could not complete. ``loans/``, beside the
+jobs, holds which rows of segments that wait take the vectors of others.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ from embedmill.batch_provider import JobHandle
 from embedmill.embedder import Vectors
 from embedmill.embedding_job import Buckets
 from embedmill.errors import DamagedFileError
+from embedmill.job_requests import Requests
 from embedmill.job_rows import Rows
 from embedmill.parquet_files import from_parquet, to_parquet
 from embedmill.recipe import fingerprint_of
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import LayerNames, SegmentKey
+from embedmill.text_index import Loan
 from embedmill.workspace import Workspace, create_once, require
-
-# Rows of one request.
-Request = tuple[tuple[SegmentKey, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +49,20 @@ class Intent:
     key: str
     created: datetime
     fingerprint: str
-    requests: tuple[Request, ...]
+    requests: Requests
     inputs: int
     bytes: int
     tokens: int
     canaries: int = 0
 
-    def rows(self) -> dict[SegmentKey, list[int]]:
+    def rows(self) -> dict[SegmentKey, Sequence[int]]:
         """Rows by segment."""
-        found: dict[SegmentKey, list[int]] = {}
-        for request in self.requests:
-            for key, row in request:
-                found.setdefault(key, []).append(row)
-        return found
+        return self.requests.rows()
 
 
-def job_key(requests: Sequence[Request], attempt: int) -> str:
+def job_key(requests: Requests, attempt: int) -> str:
     """12 hexadecimal digits that follow from the rows and from how often these were sent before."""
-    rows = [[(key.shard, key.number, row) for key, row in request] for request in requests]
-    return fingerprint_of([attempt, rows])
-
-
-def custom_id(request: Request) -> str:
-    """Of a request: names its first row, ``7.12.345`` for row 345 of segment 12 of shard 7."""
-    key, row = request[0]
-    return f"{key.shard}.{key.number}.{row}"
+    return fingerprint_of([attempt, requests.to_json()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +111,31 @@ class JobRecords:
 
     def all(self) -> Iterator[JobRecord]:
         """Every job, in the order of their keys."""
+        paths, folders = self._jobs()
+        for folder in folders:
+            yield self._record(folder, paths)
+
+    def open(self) -> Iterator[JobRecord]:
+        """Every job without an outcome, in the order of their keys."""
+        paths, folders = self._jobs()
+        for folder in folders:
+            if f"{folder}/outcome.json" not in paths:
+                yield self._record(folder, paths)
+
+    def outcomes(self) -> Iterator[tuple[str, JobOutcome]]:
+        """Key and outcome of every job that is done; the intents, which are long, are not read."""
+        paths, folders = self._jobs()
+        for folder in folders:
+            if f"{folder}/outcome.json" in paths:
+                outcome = _outcome(self._json(f"{folder}/outcome.json"))
+                yield folder.rsplit("/", 1)[-1], outcome
+
+    def _jobs(self) -> tuple[set[str], list[str]]:
+        """All paths, and the folders of jobs."""
         paths = {entry.path for entry in self._workspace.list(self._folder)}
-        for path in sorted(path for path in paths if path.endswith("/intent.json")):
-            yield self._record(path.removesuffix("/intent.json"), paths)
+        ending = "/intent.json"
+        folders = [path.removesuffix(ending) for path in paths if path.endswith(ending)]
+        return paths, sorted(folders)
 
     def _record(self, folder: str, paths: set[str]) -> JobRecord:
         handle = outcome = None
@@ -142,10 +153,7 @@ class JobRecords:
         record = {
             **{name: getattr(intent, name) for name in Intent.__slots__ if name != "requests"},
             "created": intent.created.isoformat(),
-            "requests": [
-                [(key.shard, key.number, row) for key, row in request]
-                for request in intent.requests
-            ],
+            "requests": intent.requests.to_json(),
         }
         self._put(f"{intent.key}/intent.json", record)
 
@@ -173,8 +181,15 @@ class JobRecords:
 
     def keep_rows(
         self, key: str, segment: SegmentKey, rows: Sequence[int], vectors: Vectors
-    ) -> None:
-        """Put vectors of a segment that is not complete yet; doing it again changes nothing."""
+    ) -> str:
+        """Put vectors of a segment that is not complete yet; doing it again changes nothing.
+
+        Returns:
+            Where they are.
+
+        Raises:
+            DamagedFileError: other vectors are there.
+        """
         flat = pa.array(np.ascontiguousarray(vectors).ravel())
         table = pa.table(
             {
@@ -183,18 +198,61 @@ class JobRecords:
             }
         )
         path = f"{self._folder}/{key}/rows/s{segment.shard:04d}-{segment.number:08d}.parquet"
-        create_once(self._workspace, path, to_parquet(table, compression="none"))
+        if not create_once(self._workspace, path, to_parquet(table, compression="none")):
+            raise DamagedFileError(
+                f"{path} is there with other content: another run works on this job",
+                hint="let one of them end, then run the same command again",
+            )
+        return path
 
     def kept_rows(self) -> dict[SegmentKey, list[str]]:
         """Where vectors of incomplete segments are, by segment."""
-        pattern = re.compile(r"/rows/s(\d{4,})-(\d{8})\.parquet$")
         found: dict[SegmentKey, list[str]] = {}
-        for entry in self._workspace.list(self._folder):
-            match = pattern.search(entry.path)
-            if match:
-                key = SegmentKey(int(match.group(1)), int(match.group(2)))
-                found.setdefault(key, []).append(entry.path)
+        for key, path in self._paths_of(r"/rows/s(\d{4,})-(\d{8})\.parquet$"):
+            found.setdefault(key, []).append(path)
         return found
+
+    def lend(self, segment: SegmentKey, loans: Sequence[Loan]) -> str:
+        """Write down which rows of a segment that waits take other segments' vectors.
+
+        Loans are hints: what another process wrote down before stands.
+
+        Returns:
+            Where they are.
+        """
+        path = f"{self._folder}/loans/s{segment.shard:04d}-{segment.number:08d}.json"
+        record = [(m.row, m.source.shard, m.source.number, m.source_row) for m in loans]
+        create_once(self._workspace, path, sealed({"loans": record}))
+        return path
+
+    def lent(self) -> dict[SegmentKey, str]:
+        """Where the loans of segments are that wait, or waited."""
+        return dict(self._paths_of(r"/loans/s(\d{4,})-(\d{8})\.json$"))
+
+    def loans(self, path: str) -> list[Loan]:
+        """Loans of one segment."""
+        return [
+            Loan(row, SegmentKey(shard, number), source_row)
+            for row, shard, number, source_row in self._json(path)["loans"]
+        ]
+
+    def _paths_of(self, pattern: str) -> Iterator[tuple[SegmentKey, str]]:
+        """Files that are named after a segment."""
+        for entry in self._workspace.list(self._folder):
+            match = re.search(pattern, entry.path)
+            if match:
+                yield SegmentKey(int(match.group(1)), int(match.group(2))), entry.path
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Delete vectors or loans whose segments are complete: the vectors layer has them."""
+        self._workspace.delete(paths)
+
+    def row_numbers(self, path: str) -> list[int]:
+        """Rows of one file."""
+        numbers: list[int] = (
+            from_parquet(require(self._workspace, path), path, ["row"]).column("row").to_pylist()
+        )
+        return numbers
 
     def read_rows(self, path: str, dimension: int) -> tuple[list[int], Vectors]:
         """Rows and vectors of one file."""
@@ -213,10 +271,7 @@ def _rows(record: list[list[Any]]) -> dict[SegmentKey, list[int]]:
 
 
 def _intent(record: dict[str, Any]) -> Intent:
-    requests = tuple(
-        tuple((SegmentKey(shard, number), row) for shard, number, row in request)
-        for request in record["requests"]
-    )
+    requests = Requests.from_json(record["requests"])
     created = datetime.fromisoformat(record["created"])
     return Intent(**{**record, "requests": requests, "created": created})
 

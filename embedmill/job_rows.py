@@ -24,6 +24,7 @@ class SegmentRows:
     Attributes:
         key: of the segment.
         loans: rows that may take the vector of an equal text of another segment.
+        awaited: loans of segments that have no vectors yet.
         state: of each row, see the constants.
         alone: the row needs a request of its own.
         tokens: of each row.
@@ -32,6 +33,7 @@ class SegmentRows:
 
     key: SegmentKey
     loans: Sequence[Loan]
+    awaited: Sequence[Loan]
     state: npt.NDArray[np.uint8]
     alone: npt.NDArray[np.bool_]
     tokens: npt.NDArray[np.int32]
@@ -46,6 +48,7 @@ class SegmentRows:
         return cls(
             key,
             loans,
+            (),
             np.zeros(count, np.uint8),
             np.zeros(count, np.bool_),
             tokens.astype(np.int32),
@@ -56,9 +59,19 @@ class SegmentRows:
         return [int(row) for row in np.flatnonzero(self.state == OPEN)]
 
     @property
+    def open_count(self) -> int:
+        """How many rows are to be sent."""
+        return int(np.count_nonzero(self.state == OPEN))
+
+    @property
     def unsettled(self) -> int:
         """Rows that are to be sent or in a job."""
         return int(((self.state == OPEN) | (self.state == FLYING)).sum())
+
+    def land(self, rows: Sequence[int]) -> None:
+        """A job brought nothing for these rows: those that are not settled otherwise are open."""
+        at = np.asarray(rows, np.int64)
+        self.state[at[self.state[at] == FLYING]] = OPEN
 
     def bury(self, row: int, code: str, message: str) -> None:
         """A row dies."""
@@ -68,18 +81,16 @@ class SegmentRows:
 
 @dataclass(slots=True)
 class RowHistory:
-    """What earlier jobs did to rows, for segments that are offered (again).
+    """What jobs did to rows; of segments that were not offered yet, whatever they did.
 
     Attributes:
-        flying: rows in jobs that are not collected, by segment.
-        kept: files with vectors of incomplete segments, by segment.
+        flying: rows in jobs that are not collected, of segments that were not offered.
         tries: counted jobs of rows that are to be sent again.
         alone: rows that need a request of their own.
         dead: rows that died, with code and message.
     """
 
     flying: dict[SegmentKey, set[int]] = field(default_factory=dict)
-    kept: Mapping[SegmentKey, Sequence[str]] = field(default_factory=dict)
     tries: dict[SegmentKey, dict[int, int]] = field(default_factory=dict)
     alone: dict[SegmentKey, set[int]] = field(default_factory=dict)
     dead: dict[SegmentKey, dict[int, tuple[str, str]]] = field(default_factory=dict)
@@ -89,10 +100,9 @@ class RowHistory:
         for key, some in rows.items():
             self.flying.setdefault(key, set()).update(some)
 
-    def land(self, rows: Rows) -> None:
+    def land(self, key: SegmentKey, rows: Sequence[int]) -> None:
         """Rows are no longer in a job."""
-        for key, some in rows.items():
-            self.flying.get(key, set()).difference_update(some)
+        self.flying.get(key, set()).difference_update(rows)
 
     def remember(
         self, tried: Rows, alone: Rows, dead: Iterable[tuple[int, int, int, str, str]]
@@ -118,11 +128,11 @@ class RowHistory:
         return self.tries.get(key, {}).get(row, 0)
 
     def apply(self, rows: SegmentRows) -> None:
-        """Mark the rows of a segment that are in jobs, lonely or dead."""
+        """Mark the rows of a segment that is offered now: lonely, dead, in jobs."""
         key = rows.key
-        for row in self.flying.get(key, ()):
-            rows.state[row] = FLYING
         for row in self.alone.get(key, ()):
             rows.alone[row] = True
         for row, reason in self.dead.get(key, {}).items():
             rows.bury(row, *reason)
+        for row in self.flying.pop(key, ()):
+            rows.state[row] = FLYING

@@ -2,34 +2,38 @@
 
 The runner holds a few bytes for each row that waits. What it knows of jobs stands in the workspace
 before and after every step that costs money, so that any process can take over at any point: a new
-runner reads the records and goes on.
+runner reads the records and goes on. One that was interrupted by an error is not to be used again.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from embedmill.batch_provider import JobState
-from embedmill.embedder import Vectors
-from embedmill.embedding import EmbedOutcome, outcome_of
-from embedmill.embedding_job import buckets_of, verdict_on_row
+from embedmill.embedding import EmbedOutcome
+from embedmill.embedding_job import NO_MONEY, buckets_of, verdict_on_row
 from embedmill.errors import StopRunError
 from embedmill.job_collecting import Collected, FailedRow
 from embedmill.job_desk import Ending, JobDesk, JobParts
 from embedmill.job_packing import Packed
 from embedmill.job_records import Intent, JobOutcome, job_key
-from embedmill.job_rows import FLYING, KEPT, OPEN, SETTLED, RowHistory, SegmentRows
+from embedmill.job_rows import RowHistory, SegmentRows
+from embedmill.job_segments import WaitingSegments
 from embedmill.segment import SegmentKey
-from embedmill.segment_work import SegmentWork
 from embedmill.text_index import Loan
 
 log = logging.getLogger(__name__)
 # When a provider states no limit.
 _FULL_FILE = 50_000
+# Rows of one realtime call: what a crash may lose, and pay for again.
+_REALTIME_ROWS = 2_000
+# A call that has taken this long does not begin another thing: whoever waits for it has a deadline.
+_LONG = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,14 @@ class Advance:
         jobs: that are not collected.
         rows: that wait for a job or are in one.
         wait_s: nothing needs doing earlier than that.
+        resting: all that can be sent now was sent, and the provider has it.
     """
 
     done: tuple[tuple[SegmentKey, EmbedOutcome], ...]
     jobs: int
     rows: int
     wait_s: float
+    resting: bool
 
 
 class JobRunner:
@@ -56,29 +62,34 @@ class JobRunner:
         """Take up what earlier runners left."""
         self._p = parts
         self._desk = JobDesk(parts)
-        self._segments: dict[SegmentKey, SegmentRows] = {}
-        self._done: list[tuple[SegmentKey, EmbedOutcome]] = []
         self._known: set[str] = set()
-        self._history = RowHistory(kept=parts.records.kept_rows())
+        self._history = RowHistory()
         self._queue_full_until: datetime | None = None
-        for record in parts.records.all():
+        self._stop: StopRunError | None = None
+        self._hurry: datetime | None = None
+        self._postponed = False
+        for key, outcome in parts.records.outcomes():
+            self._known.add(key)
+            tried = outcome.again if outcome.counted else {}
+            self._history.remember(tried, outcome.alone, outcome.dead)
+        for record in parts.records.open():
             self._known.add(record.intent.key)
-            if record.outcome is None:
-                self._desk.take_up(record)
-                self._history.fly(record.intent.rows())
-            else:
-                self._remember(record.outcome)
+            self._desk.take_up(record)
+            self._history.fly(record.intent.rows())
+        self._segments = WaitingSegments(parts.chunks, parts.vectors, parts.records, self._history)
+
+    def close(self) -> None:
+        """Remove the files on the local disk."""
+        shutil.rmtree(self._p.scratch, ignore_errors=True)
 
     def offer(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
-        """A segment needs vectors."""
-        table, digest = self._p.chunks.chunks(key)
-        if self._p.vectors.exists(key):
-            outcome = outcome_of(table, self._p.vectors.read(key, digest), tokens=0)
-            self._done.append((key, outcome))
-            return
-        rows = SegmentRows.of(key, loans, table.column("token_count").to_numpy())
-        self._segments[key] = rows
-        self._open(rows)
+        """A segment needs vectors.
+
+        Args:
+            key: of the segment.
+            loans: rows whose text another segment had earlier in this run.
+        """
+        self._segments.offer(key, loans)
 
     def advance(self, *, flush: bool) -> Advance:
         """Do what is due now, without waiting for anything.
@@ -87,106 +98,72 @@ class JobRunner:
             flush: no more segments will come soon: send files that are not full.
 
         Raises:
-            StopRunError: credentials, money, or a job that could not be used; records are whole.
+            StopRunError: credentials, money, a job that could not be used, or one that does not
+                end while nothing else goes on; the records are whole.
         """
+        self._postponed = False
+        self._hurry = self._p.clock() + _LONG
         late = self._p.deadline is not None and self._p.clock() >= self._p.deadline
-        if late and self._p.realtime is not None:
+        late = late and self._p.realtime is not None
+        if late:
             self._desk.cancel_all()
-        self._step_all()
-        self._settle()
+        self._step_all(late=late)
+        self._segments.settle()
+        if self._stop is not None:
+            raise self._stop
         while self._send(flush=flush, late=late):
-            self._settle()
-        done, self._done = tuple(self._done), []
-        rows = sum(segment.unsettled for segment in self._segments.values())
-        return Advance(done, len(self._desk), rows, self._wait_s())
+            if self._takes_long():
+                break
+        if flush and not self._postponed:
+            self._release()
+            self._desk.refuse_overdue()
+        return Advance(
+            done=self._segments.take_done(),
+            jobs=len(self._desk),
+            rows=self._segments.waiting,
+            wait_s=self._wait_s(),
+            resting=not self._postponed and not self._desk.sending,
+        )
+
+    def _takes_long(self) -> bool:
+        assert self._hurry is not None
+        self._postponed |= self._p.clock() > self._hurry
+        return self._postponed
+
+    def _release(self) -> None:
+        """Segments that wait for one another while nothing is on its way wait no longer."""
+        while len(self._segments) and not len(self._desk) and not self._segments.opened():
+            if self._queue_full_until is not None:
+                return
+            self._segments.release()
+            while self._send(flush=True, late=False):
+                pass
 
     def _wait_s(self) -> float:
+        if self._postponed:
+            return 0.0
         due = [time for time in (self._desk.next_due, self._queue_full_until) if time is not None]
         now = self._p.clock()
+        if self._p.deadline is not None and now < self._p.deadline:
+            due.append(self._p.deadline)
         return max(0.0, (min(due) - now).total_seconds()) if due else 0.0
 
-    def _step_all(self) -> None:
+    def _step_all(self, *, late: bool) -> None:
         for key in self._desk.keys:
-            ending = self._desk.step(key)
+            ending = self._desk.step(key, late=late)
             if ending is not None:
                 self._end(ending)
-
-    # Rows of a segment.
-
-    def _open(self, rows: SegmentRows) -> None:
-        """Decide for each row of a segment whether it has to be sent."""
-        rows.state[:] = SETTLED
-        lent = {loan.row for loan in rows.loans if loan.source in self._segments}
-        for row in self._work(rows).wanted():
-            rows.state[row] = SETTLED if row in lent else OPEN
-        self._history.apply(rows)
-        for path in self._history.kept.get(rows.key, ()):
-            for row in self._p.records.read_rows(path, self._p.dimension)[0]:
-                rows.state[row] = KEPT
-
-    def _work(self, rows: SegmentRows) -> SegmentWork:
-        table, _ = self._p.chunks.chunks(rows.key)
-        work = SegmentWork(table, self._p.dimension)
-        work.reuse(rows.key.shard, rows.loans, self._p.chunks, self._p.vectors)
-        return work
-
-    def _is_ready(self, rows: SegmentRows) -> bool:
-        """Nothing of the segment is to be sent, in a job, or waiting for a lender."""
-        if rows.unsettled:
-            return False
-        return not any(
-            loan.source in self._segments and rows.state[loan.row] == SETTLED for loan in rows.loans
-        )
-
-    def _settle(self) -> None:
-        """Commit every segment that is ready; a lender that is done may make borrowers ready."""
-        progress = True
-        while progress:
-            progress = False
-            for rows in list(self._segments.values()):
-                if self._is_ready(rows):
-                    progress |= self._complete(rows, (), None)
-
-    def _complete(self, rows: SegmentRows, fresh: Sequence[int], vectors: Vectors | None) -> bool:
-        """Gather a segment's vectors and commit them; False when a row turns out to be open.
-
-        Args:
-            rows: of the segment.
-            fresh: rows whose vectors are at hand.
-            vectors: of these.
-        """
-        key = rows.key
-        work = self._work(rows)
-        for path in self._history.kept.get(key, ()):
-            kept, stored = self._p.records.read_rows(path, self._p.dimension)
-            for row, vector in zip(kept, stored, strict=True):
-                work.fill(row, vector)
-        for at, row in enumerate(fresh):
-            assert vectors is not None
-            work.fill(row, vectors[at])
-        for row, reason in rows.dead.items():
-            work.bury(row, *reason)
-        work.spread()
-        wanted = work.wanted()
-        if wanted:
-            # A lender could not lend after all.
-            rows.state[wanted] = OPEN
-            return False
-        table, digest = self._p.chunks.chunks(key)
-        self._p.vectors.commit(key, work.rows(), digest)
-        outcome = outcome_of(
-            table, self._p.vectors.read(key, digest), tokens=int(rows.tokens.sum())
-        )
-        self._done.append((key, outcome))
-        del self._segments[key]
-        return True
+            if self._takes_long():
+                return
 
     # The end of a job.
 
     def _end(self, ending: Ending) -> None:
         intent, state = ending.intent, ending.state
-        if ending.abandoned:
-            self._give_up(intent, "abandoned", ending.abandoned)
+        if ending.given_up:
+            self._give_up(intent, ending.status, ending.given_up)
+            if ending.status != "abandoned":
+                self._stop = _stop_for(ending)
         elif ending.collected is None:
             assert state is not None
             self._refused(intent, state)
@@ -194,8 +171,9 @@ class JobRunner:
             assert state is not None
             with ending.collected as collected:
                 if collected.problem:
-                    self._quarantine(intent, collected)
-                self._finish(intent, state, collected)
+                    self._quarantine(intent, state, collected)
+                else:
+                    self._finish(intent, state, collected)
 
     def _refused(self, intent: Intent, state: JobState) -> None:
         """The job never ran, and cost nothing."""
@@ -205,15 +183,16 @@ class JobRunner:
             wait = timedelta(seconds=self._p.policy.queue_full_wait)
             self._queue_full_until = self._p.clock() + wait
             return
-        raise StopRunError(
+        self._stop = StopRunError(
             f"the provider refused embedding job {intent.key} as a whole: {said}",
             code="job-refused",
             hint="mend the cause and run the same command again; nothing was charged for it",
         )
 
-    def _quarantine(self, intent: Intent, collected: Collected) -> None:
-        self._give_up(intent, "quarantined", collected.problem, tokens=collected.tokens)
-        raise StopRunError(
+    def _quarantine(self, intent: Intent, state: JobState, collected: Collected) -> None:
+        tokens = state.tokens if state.tokens is not None else collected.tokens or None
+        self._give_up(intent, "quarantined", collected.problem, tokens=tokens)
+        self._stop = StopRunError(
             f"the results of embedding job {intent.key} are not what was asked for, none of them "
             f"was used: {collected.problem}",
             code="quarantined",
@@ -236,10 +215,12 @@ class JobRunner:
 
     def _finish(self, intent: Intent, state: JobState, collected: Collected) -> None:
         kinds: Counter[str] = Counter()
-        verdicts = self._verdicts(collected.failed, kinds)
+        # Of a job that we ended ourselves the rows are not to blame.
+        counted = not self._desk.is_cancelled(intent.key)
+        verdicts = self._verdicts(collected.failed, kinds, counted=counted)
         for key, rows, vectors in collected.segments():
             kinds["succeeded"] += len(rows)
-            self._keep(intent, key, rows, vectors)
+            self._segments.keep(intent.key, key, rows, vectors)
         tokens = state.tokens if state.tokens is not None else collected.tokens or None
         outcome = replace(
             verdicts,
@@ -247,16 +228,27 @@ class JobRunner:
             buckets=buckets_of(kinds),
             tokens=tokens,
             ended=self._p.clock().isoformat(),
+            counted=counted,
         )
         self._close(intent, outcome)
+        broke = [row.failure for row in collected.failed if row.failure.code in NO_MONEY]
+        if broke:
+            self._stop = StopRunError(
+                f"{len(broke)} rows of embedding job {intent.key}: {broke[0].message}",
+                code="insufficient-quota",
+                hint="add credit or raise the limit, then run the same command again: what was "
+                "paid for is kept",
+            )
 
-    def _verdicts(self, failed: Sequence[FailedRow], kinds: Counter[str]) -> JobOutcome:
+    def _verdicts(
+        self, failed: Sequence[FailedRow], kinds: Counter[str], *, counted: bool
+    ) -> JobOutcome:
         """What becomes of the rows without a vector, as the rows' part of an outcome."""
         dead: list[tuple[int, int, int, str, str]] = []
         again: dict[SegmentKey, list[int]] = {}
         alone: dict[SegmentKey, list[int]] = {}
         for item in failed:
-            tries = self._history.tries_of(item.key, item.row) + 1
+            tries = self._history.tries_of(item.key, item.row) + 1 if counted else 0
             verdict = verdict_on_row(
                 item.failure, tries, shared_request=item.shared, policy=self._p.policy
             )
@@ -270,51 +262,36 @@ class JobRunner:
                 alone.setdefault(item.key, []).append(item.row)
         return JobOutcome(status="", again=again, alone=alone, dead=tuple(dead))
 
-    def _keep(self, intent: Intent, key: SegmentKey, rows: Sequence[int], vectors: Vectors) -> None:
-        """Complete the segment if these rows do; else put them where they are safe."""
-        if not rows or self._p.vectors.exists(key):
-            return
-        waiting = self._segments.get(key)
-        if waiting is not None:
-            waiting.state[list(rows)] = KEPT
-            if self._is_ready(waiting) and self._complete(waiting, rows, vectors):
-                return
-        self._p.records.keep_rows(intent.key, key, rows, vectors)
-
     def _close(self, intent: Intent, outcome: JobOutcome) -> None:
         self._p.records.collected(intent.key, outcome)
         self._desk.close(intent.key)
-        self._history.kept = self._p.records.kept_rows()
-        self._history.land(intent.rows())
-        self._remember(outcome)
-        for key in intent.rows():
-            if key in self._segments:
-                self._open(self._segments[key])
-
-    def _remember(self, outcome: JobOutcome) -> None:
-        self._history.remember(
-            outcome.again if outcome.counted else {}, outcome.alone, outcome.dead
-        )
+        self._segments.land(intent.rows(), outcome)
 
     # New jobs.
 
     def _send(self, *, flush: bool, late: bool) -> bool:
-        """Send open rows, if there are enough; True when something was sent."""
+        """Send open rows, if there are enough; True when there may be more to send."""
         now = self._p.clock()
         if self._queue_full_until is not None and now < self._queue_full_until:
             return False
         self._queue_full_until = None
-        opened = [rows for rows in self._segments.values() if (rows.state == OPEN).any()]
-        count = sum(len(rows.open_rows()) for rows in opened)
+        opened = self._segments.opened()
+        count = sum(rows.open_count for rows in opened)
         limits = self._p.provider.limits
         full = limits.inputs_per_file or limits.requests_per_file or _FULL_FILE
         if not count or (count < full and not flush):
             return False
         if self._p.realtime is not None and (late or count < self._p.realtime_below):
-            return self._embed_now(opened)
+            self._embed_now(opened[0])
+            return True
+        if self._desk.unsent:
+            # One file at a time lies on our disk; and where one has to wait, so has the next.
+            return False
         packed = self._p.packer.pack(opened, self._token_room())
         if packed is not None:
             self._intend(packed, now)
+        # Rows that no file takes have died.
+        self._segments.settle(opened)
         return packed is not None
 
     def _token_room(self) -> int | None:
@@ -336,30 +313,25 @@ class JobRunner:
         )
         self._known.add(key)
         self._desk.begin(intent, file)
-        self._history.fly(intent.rows())
-        for segment, rows in intent.rows().items():
-            self._segments[segment].state[rows] = FLYING
+        self._segments.fly(intent.rows())
         ending = self._desk.step(key)
         if ending is not None:
             self._end(ending)
+        if self._stop is not None:
+            raise self._stop
 
-    def _embed_now(self, opened: Iterable[SegmentRows]) -> bool:
+    def _embed_now(self, rows: SegmentRows) -> None:
         """Open rows that are too few or too late for a job: the same model, without one."""
         assert self._p.realtime is not None
-        for rows in opened:
-            wanted = rows.open_rows()
-            texts = self._work(rows).texts(wanted)
-            embedded = self._p.realtime.embed(texts, "document")
-            for at, failure in embedded.failures.items():
-                rows.bury(wanted[at], failure.code, str(failure))
-            good = [at for at in range(len(wanted)) if at not in embedded.failures]
-            fresh = [wanted[at] for at in good]
-            rows.state[fresh] = KEPT
-            if not (self._is_ready(rows) and self._complete(rows, fresh, embedded.vectors[good])):
-                key = f"realtime-{rows.key.shard}-{rows.key.number}-{min(wanted)}"
-                self._p.records.keep_rows(key, rows.key, fresh, embedded.vectors[good])
-                self._history.kept = self._p.records.kept_rows()
-        return True
+        wanted = rows.open_rows()[:_REALTIME_ROWS]
+        embedded = self._p.realtime.embed(self._segments.texts(rows, wanted), "document")
+        for at, failure in embedded.failures.items():
+            rows.bury(wanted[at], failure.code, str(failure))
+        good = [at for at in range(len(wanted)) if at not in embedded.failures]
+        name = f"realtime-{rows.key.shard}-{rows.key.number}-{min(wanted)}"
+        fresh = [wanted[at] for at in good]
+        self._segments.keep(name, rows.key, fresh, embedded.vectors[good])
+        self._segments.settle([rows])
 
 
 def _keys(packed: Packed) -> Iterator[str]:
@@ -375,3 +347,20 @@ def _bucket(item: FailedRow, verdict: str) -> str:
     if verdict == "dead":
         return "permanent"
     return "expired" if item.failure.kind == "expired" else "retryable"
+
+
+def _stop_for(ending: Ending) -> StopRunError:
+    """Why a job that was given up is a person's business before its rows are sent again."""
+    key = ending.intent.key
+    if ending.status == "refused":
+        return StopRunError(
+            f"the provider refused embedding job {key}: {ending.given_up}",
+            code="job-refused",
+            hint="mend the cause and run the same command again; nothing was charged for it",
+        )
+    return StopRunError(
+        f"the results of embedding job {key} cannot be had: {ending.given_up}",
+        code="results-gone",
+        hint="ask the provider about the job; the same command sends its rows again, and they "
+        "are paid for again",
+    )

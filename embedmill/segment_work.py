@@ -124,6 +124,11 @@ class SegmentWork:
         self._origin[row] = origin
         self._open[row] = False
 
+    def borrow(self, row: int, text_hash: bytes, vector: Vectors) -> None:
+        """Give an open row the vector of an equal text; of another text it is let be."""
+        if self._open[row] and self._hashes[row] == text_hash:
+            self.fill(row, vector, DEDUPLICATED)
+
     def bury(self, row: int, code: str, message: str) -> None:
         """A row will have no vector."""
         self._failures[row] = (code, message)

@@ -7,7 +7,7 @@ hashes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,29 +43,31 @@ class TextIndex:
         """Number of different texts."""
         return len(self._hashes) + self._recent_size
 
-    def add(self, key: SegmentKey, hashes: bytes) -> list[Loan]:
+    def add(self, key: SegmentKey, hashes: bytes, rows: Sequence[int] | None = None) -> list[Loan]:
         """Add the chunks of a segment.
 
         Args:
             key: the segment.
             hashes: 16 bytes for each chunk, in the order of its rows.
+            rows: where these chunks stand; all rows of the segment without it.
 
         Returns:
             The rows whose text an earlier segment of this run has.
         """
         prefixes = np.frombuffer(hashes, dtype=">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
+        numbers = np.arange(len(prefixes)) if rows is None else np.asarray(rows, np.int64)
         known = self._find(prefixes)
         segment = len(self._segments)
         self._segments.append(key)
         new, first = np.unique(prefixes, return_index=True)
         fresh = np.asarray([int(row) not in known for row in first], dtype=bool)
         if fresh.any():
-            places = (np.uint64(segment) << np.uint64(20)) | first[fresh].astype(np.uint64)
+            places = (np.uint64(segment) << np.uint64(20)) | numbers[first[fresh]].astype(np.uint64)
             self._recent.append((new[fresh], places))
             self._recent_size += int(fresh.sum())
             self._merge_when_large()
         return [
-            Loan(row, self._segments[place >> 20], place & 0xFFFFF)
+            Loan(int(numbers[row]), self._segments[place >> 20], place & 0xFFFFF)
             for row, place in sorted(known.items())
         ]
 

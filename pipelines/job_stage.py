@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from actors.embedding_job_runner import JobsAdvanced
 from embedmill.counts import ChunkCounts
-from embedmill.errors import WorkerDiedError
+from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
@@ -55,7 +55,10 @@ class JobStage:
         self._new: list[SegmentKey] = []
         self._asking = False
         self._due = 0.0
+        # After a failure nothing is asked before this time, whatever there is to say.
+        self._not_before = 0.0
         self._flushed = False
+        self._resting = False
         self.jobs = 0
         self.counts = ChunkCounts()
 
@@ -68,7 +71,7 @@ class JobStage:
     def parked(self) -> bool:
         """All that can be done now is done: the provider's jobs go on without us."""
         nothing_new = not self._new and not self._asking
-        return not self._wait and self._flushed and nothing_new and self.jobs > 0
+        return not self._wait and self._flushed and nothing_new and self._resting and self.jobs > 0
 
     @property
     def retrying(self) -> bool:
@@ -90,6 +93,8 @@ class JobStage:
         """Ask the runner, when there is something to say or it is time to ask."""
         if self._asking or self.parked or not self._loans:
             return
+        if self._faults.clock() < self._not_before:
+            return
         flush = len(self._new) <= _OFFERED_AT_ONCE and not self._more_to_come()
         to_say = bool(self._new) or (flush and not self._flushed)
         if not to_say and self._faults.clock() < self._due:
@@ -102,10 +107,10 @@ class JobStage:
             "advance",
             tuple((key, tuple(self._loans[key])) for key in offered),
             flush,
-            then=lambda done: self._on_done(offered, flush, done),
+            then=lambda done: self._on_done(flush, done),
         )
 
-    def _on_done(self, offered: list[SegmentKey], flush: bool, done: Done) -> None:  # noqa: FBT001 - of one call
+    def _on_done(self, flush: bool, done: Done) -> None:  # noqa: FBT001 - of one call
         self._asking = False
         if isinstance(done.error, WorkerDiedError):
             # A new runner knows the jobs from their records, but not what it is offered.
@@ -113,19 +118,31 @@ class JobStage:
             self._flushed = False
             return
         if done.error is not None:
-            self._new = [*offered, *self._new]
-            self._flushed = False
-            self._due = self._faults.wait_before_retry(("embedding jobs of", "the provider"), done)
+            self._start_anew(done)
             return
         advanced: JobsAdvanced = done.value
         self._faults.committed()
         self.jobs = advanced.jobs
         self._flushed = flush
+        self._resting = advanced.resting
+        for key, counts in advanced.done:
+            self.counts += counts
+            del self._loans[key]
+            self._on_embedded(key)
         # Without jobs there is nothing to ask about until there is something to say.
         asks = advanced.jobs or advanced.wait_s
         pause = max(advanced.wait_s, _PAUSE_S) if asks else math.inf
+        if pause == math.inf and flush and self._loans and not self._new:
+            raise RuntimeError(
+                f"{len(self._loans)} segments wait for vectors, and no job brings any"
+            )
         self._due = self._faults.clock() + pause
-        for key, counts in advanced.done:
-            self.counts += counts
-            self._loans.pop(key, None)
-            self._on_embedded(key)
+
+    def _start_anew(self, done: Done) -> None:
+        """The runner was interrupted between two records: a new one reads them all."""
+        self._not_before = self._faults.wait_before_retry(
+            ("embedding jobs of", "the provider"), done
+        )
+        self._dispatcher.discard((EMBED, 0), TransientError(str(done.error)))
+        self._new = list(self._loans)
+        self._flushed = False

@@ -24,7 +24,19 @@ from embedmill.vector_store import CollectionSpec, Hit, Rejection, VectorBatch, 
 from embedmill.workspace import Entry, Workspace
 
 T = TypeVar("T")
-Kind = Literal["create", "replace", "delete", "embed", "make", "upsert", "remove", "alias", "drop"]
+Kind = Literal[
+    "create",
+    "replace",
+    "delete",
+    "embed",
+    "submit",
+    "cancel",
+    "make",
+    "upsert",
+    "remove",
+    "alias",
+    "drop",
+]
 # "after": the effect has happened, and whoever asked for it never learns.
 Moment = Literal["before", "after"]
 
@@ -38,9 +50,10 @@ class Effect:
     """One thing that a process changed, paid for, or died in.
 
     Attributes:
-        kind: ``create``, ``replace`` and ``delete`` of files; ``embed``; ``make`` (a collection),
-            ``upsert``, ``remove`` (records), ``alias`` and ``drop`` of the store.
-        target: path, collection or alias; "" for the embedder.
+        kind: ``create``, ``replace`` and ``delete`` of files; ``embed``; ``submit`` and ``cancel``
+            of embedding jobs; ``make`` (a collection), ``upsert``, ``remove`` (records), ``alias``
+            and ``drop`` of the store.
+        target: path, collection, alias or key of a job; "" for the embedder.
         texts: that the embedder was asked for.
     """
 

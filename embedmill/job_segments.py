@@ -1,0 +1,304 @@
+"""Segments that wait for vectors of embedding jobs: which rows to send, and when one is complete.
+
+A text is sent once, however many segments have it and however often the process began anew: who
+has a text that is in a job, safe, or about to be sent elsewhere waits for that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from embedmill.embedder import Vectors
+from embedmill.embedding import EmbedOutcome, outcome_of
+from embedmill.errors import DamagedFileError
+from embedmill.job_records import JobOutcome, JobRecords
+from embedmill.job_rows import (
+    DEAD_ROW,
+    FLYING,
+    KEPT,
+    OPEN,
+    SETTLED,
+    RowHistory,
+    Rows,
+    SegmentRows,
+)
+from embedmill.segment import EMBEDDED, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment_work import SegmentWork
+from embedmill.text_index import Loan, TextIndex
+
+
+class WaitingSegments:
+    """Segments without vectors, between their offer and the commit of their vectors."""
+
+    def __init__(
+        self, chunks: ChunkLayer, vectors: VectorLayer, records: JobRecords, history: RowHistory
+    ) -> None:
+        """Learn which rows earlier processes have paid for.
+
+        Args:
+            chunks: hold the texts.
+            vectors: take the vectors.
+            records: hold rows of incomplete segments.
+            history: with the rows of all jobs that are not collected.
+        """
+        self._chunks = chunks
+        self._vectors = vectors
+        self._records = records
+        self._history = history
+        self._segments: dict[SegmentKey, SegmentRows] = {}
+        self._done: dict[SegmentKey, EmbedOutcome] = {}
+        self._texts = TextIndex()
+        self._borrowers: dict[SegmentKey, set[SegmentKey]] = defaultdict(set)
+        # Segments that may be complete; a dictionary for its order.
+        self._touched: dict[SegmentKey, None] = {}
+        self._kept = records.kept_rows()
+        self._lent = records.lent()
+        # Segments that have paid rows and will be offered.
+        self._promised: set[SegmentKey] = set()
+        self._promise()
+
+    def _promise(self) -> None:
+        committed = self._vectors.committed()
+        finished = {SegmentKey(shard, n) for shard, some in committed.items() for n in some}
+        for key in sorted((self._kept.keys() | self._lent.keys()) & finished):
+            self._forget(key)
+        for key in sorted((self._kept.keys() | self._history.flying.keys()) - finished):
+            paid = set(self._history.flying.get(key, ()))
+            for path in self._kept.get(key, ()):
+                paid.update(self._records.row_numbers(path))
+            try:
+                table, _ = self._chunks.chunks(key)
+            except DamagedFileError:
+                # Whoever offers it will say so; here it only lends nothing.
+                continue
+            rows = sorted(paid)
+            hashes = table.column("text_hash").take(pa.array(rows, pa.int64()))
+            self._texts.add(key, b"".join(hashes.to_pylist()), rows)
+            self._promised.add(key)
+
+    @property
+    def waiting(self) -> int:
+        """Rows that are to be sent or in a job."""
+        return sum(rows.unsettled for rows in self._segments.values())
+
+    def __len__(self) -> int:
+        """Segments without vectors."""
+        return len(self._segments)
+
+    def take_done(self) -> tuple[tuple[SegmentKey, EmbedOutcome], ...]:
+        """Segments that have got vectors since this was asked last."""
+        done, self._done = tuple(self._done.items()), {}
+        return done
+
+    def opened(self) -> list[SegmentRows]:
+        """Segments with rows to be sent, in the order of their offers."""
+        return [rows for rows in self._segments.values() if rows.open_count]
+
+    def offer(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
+        """A segment needs vectors; offering it again changes nothing.
+
+        Args:
+            key: of the segment.
+            loans: rows whose text another segment had earlier in this run.
+        """
+        if key in self._segments or key in self._done:
+            return
+        table, digest = self._chunks.chunks(key)
+        if self._vectors.exists(key):
+            self._done[key] = outcome_of(table, self._vectors.read(key, digest), tokens=0)
+            return
+        hashes = b"".join(table.column("text_hash").to_pylist())
+        own = [loan for loan in self._texts.add(key, hashes) if loan.source != key]
+        if key in self._lent:
+            # An earlier process had seen more: its lenders may be complete by now.
+            loans = [*loans, *self._records.loans(self._lent[key])]
+        # A source that is not complete is among our own: it was offered before.
+        given = [loan for loan in loans if loan.source not in self._segments]
+        rows = SegmentRows.of(key, [*own, *given], table.column("token_count").to_numpy())
+        waiting = self._segments.keys() | self._promised
+        rows.awaited = [loan for loan in own if loan.source in waiting]
+        for loan in rows.awaited:
+            self._borrowers[loan.source].add(key)
+        self._segments[key] = rows
+        self._promised.discard(key)
+        self._open(rows, table)
+        if rows.loans and key not in self._lent:
+            self._lent[key] = self._records.lend(key, rows.loans)
+
+    def _open(self, rows: SegmentRows, table: pa.Table) -> None:
+        """Decide for each row of a segment whether it has to be sent."""
+        wanted = set(self._work(rows, table).wanted())
+        rows.awaited = [loan for loan in rows.awaited if loan.row in wanted]
+        rows.state[sorted(wanted.difference(loan.row for loan in rows.awaited))] = OPEN
+        self._history.apply(rows)
+        for path in self._kept.get(rows.key, ()):
+            rows.state[self._records.row_numbers(path)] = KEPT
+        self._touch(rows.key)
+
+    def _work(self, rows: SegmentRows, table: pa.Table) -> SegmentWork:
+        work = SegmentWork(table, self._vectors.dimension)
+        work.reuse(rows.key.shard, rows.loans, self._chunks, self._vectors)
+        return work
+
+    def _touch(self, key: SegmentKey) -> None:
+        self._touched[key] = None
+        for borrower in self._borrowers.get(key, ()):
+            self._touched[borrower] = None
+
+    # What becomes of rows.
+
+    def fly(self, sent: Rows) -> None:
+        """Rows are in a job from now on."""
+        for key, some in sent.items():
+            self._segments[key].state[some] = FLYING
+
+    def keep(self, job: str, key: SegmentKey, rows: Sequence[int], vectors: Vectors) -> None:
+        """Complete a segment if these rows do; else put them where they are safe.
+
+        Args:
+            job: key of the job, or a name for what is none.
+            key: of the segment.
+            rows: of the segment.
+            vectors: of these rows.
+        """
+        if not rows or self._vectors.exists(key):
+            return
+        waiting = self._segments.get(key)
+        if waiting is not None:
+            waiting.state[rows] = KEPT
+            if self._is_ready(waiting) and self._complete(waiting, rows, vectors):
+                return
+        path = self._records.keep_rows(job, key, rows, vectors)
+        kept = self._kept.setdefault(key, [])
+        if path not in kept:
+            kept.append(path)
+        self._touch(key)
+
+    def land(self, flown: Rows, outcome: JobOutcome) -> None:
+        """A job is done: what it brought was kept, the rest is open, lonely or dead.
+
+        Args:
+            flown: all its rows.
+            outcome: of the job.
+        """
+        self._history.remember(
+            outcome.again if outcome.counted else {}, outcome.alone, outcome.dead
+        )
+        for shard, number, row, code, message in outcome.dead:
+            waiting = self._segments.get(SegmentKey(shard, number))
+            if waiting is not None:
+                waiting.bury(row, code, message)
+        for key, some in flown.items():
+            waiting = self._segments.get(key)
+            if waiting is None:
+                self._history.land(key, some)
+                continue
+            waiting.alone[list(outcome.alone.get(key, ()))] = True
+            waiting.land(some)
+            self._touch(key)
+
+    def texts(self, rows: SegmentRows, numbers: Sequence[int]) -> list[str]:
+        """Texts of some rows of a segment."""
+        column = self._chunks.chunks(rows.key)[0].column("text")
+        texts: list[str] = column.take(pa.array(numbers, pa.int64())).to_pylist()
+        return texts
+
+    # When segments are complete.
+
+    def settle(self, touched: Iterable[SegmentRows] = ()) -> None:
+        """Commit every segment that is complete; one that is may complete its borrowers.
+
+        Args:
+            touched: segments of which rows may have died.
+        """
+        for rows in touched:
+            self._touch(rows.key)
+        while self._touched:
+            key = next(iter(self._touched))
+            del self._touched[key]
+            waiting = self._segments.get(key)
+            if waiting is not None and self._is_ready(waiting):
+                self._complete(waiting)
+
+    def release(self) -> None:
+        """Nothing is on its way any more: the first segment waits for no lender any longer."""
+        rows = next(iter(self._segments.values()))
+        rows.awaited = ()
+        self._touch(rows.key)
+        self.settle()
+
+    def _is_ready(self, rows: SegmentRows) -> bool:
+        """Nothing of the segment is to be sent, in a job, or waiting for a lender."""
+        if rows.unsettled:
+            return False
+        return all(self._lends(loan) for loan in rows.awaited if rows.state[loan.row] == SETTLED)
+
+    def _lends(self, loan: Loan) -> bool:
+        source = self._segments.get(loan.source)
+        if source is None:
+            return loan.source not in self._promised
+        return bool(source.state[loan.source_row] in (KEPT, DEAD_ROW))
+
+    def _complete(
+        self, rows: SegmentRows, fresh: Sequence[int] = (), vectors: Vectors | None = None
+    ) -> bool:
+        """Gather a segment's vectors and commit them; False when a row turns out to be open.
+
+        Args:
+            rows: of the segment.
+            fresh: rows whose vectors are at hand.
+            vectors: of these.
+        """
+        key = rows.key
+        table, digest = self._chunks.chunks(key)
+        work = self._work(rows, table)
+        for row, vector in self._kept_vectors(key):
+            work.fill(row, vector)
+        for at, row in enumerate(fresh):
+            assert vectors is not None
+            work.fill(row, vectors[at])
+        for row, reason in rows.dead.items():
+            work.bury(row, *reason)
+        self._borrow(rows, work)
+        work.spread()
+        wanted = work.wanted()
+        if wanted:
+            # A lender could not lend after all.
+            rows.awaited = ()
+            rows.state[wanted] = OPEN
+            return False
+        gathered = work.rows()
+        if not self._vectors.commit(key, gathered, digest):
+            gathered = self._vectors.read(key, digest)
+        tokens = int(rows.tokens[gathered.origin == EMBEDDED].sum())
+        self._done[key] = outcome_of(table, gathered, tokens=tokens)
+        del self._segments[key]
+        self._touch(key)
+        self._forget(key)
+        return True
+
+    def _forget(self, key: SegmentKey) -> None:
+        """Of a segment that is complete nothing is kept beside its vectors."""
+        lent = self._lent.pop(key, None)
+        self._records.forget([*self._kept.pop(key, []), *([lent] if lent else [])])
+
+    def _kept_vectors(self, key: SegmentKey) -> Iterable[tuple[int, Vectors]]:
+        for path in self._kept.get(key, ()):
+            yield from zip(*self._records.read_rows(path, self._vectors.dimension), strict=True)
+
+    def _borrow(self, rows: SegmentRows, work: SegmentWork) -> None:
+        """Take vectors that are safe from lenders that are not complete yet."""
+        by_source: dict[SegmentKey, list[Loan]] = {}
+        for loan in rows.awaited:
+            if loan.source in self._segments and rows.state[loan.row] == SETTLED:
+                by_source.setdefault(loan.source, []).append(loan)
+        for source, loans in by_source.items():
+            hashes = self._chunks.chunks(source)[0].column("text_hash")
+            vectors = dict(self._kept_vectors(source))
+            for loan in loans:
+                if loan.source_row in vectors:
+                    text_hash = hashes[loan.source_row].as_py()
+                    work.borrow(loan.row, text_hash, vectors[loan.source_row])

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from pathlib import Path
@@ -25,6 +26,7 @@ _PREFIX = "embedmill-ray-"
 _LOCK = "in-use"
 # Enough for the end of a traceback, or for what a library says before it aborts.
 _LAST_LINES, _LAST_WORDS = 5, 2_000
+_ANSWER_TIMEOUT_S = 10.0
 
 
 class RaySession:
@@ -102,12 +104,33 @@ class RaySession:
 
 
 def _join(address: str) -> None:
+    _require_answer(address)
     try:
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         first_line = (str(error).strip().splitlines() or [""])[0]
         raise RefusedError(
             f"no Ray cluster answers at {address}: {first_line}",
+            hint="check the address, or leave it out to run on this machine",
+        ) from error
+
+
+def _require_answer(address: str) -> None:
+    """Ask for a connection first: Ray tries for minutes, whatever is wrong with an address."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        # "auto": Ray knows where.
+        return
+    if "://" in address:
+        raise RefusedError(
+            f"{address} is the address of a Ray client, and a run is not driven through one",
+            hint="submit the run as a Ray job: scripts/submit",
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise RefusedError(
+            f"no Ray cluster answers at {address}: {error}",
             hint="check the address, or leave it out to run on this machine",
         ) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,7 +15,7 @@ from embedmill.assembly import Layers
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
-from embedmill.errors import RefusedError, ShardOwnedElsewhereError, StopRunError
+from embedmill.errors import ShardOwnedElsewhereError, StopRunError, WorkerDiedError
 from embedmill.executor import Executor
 from embedmill.job_assembly import uses_jobs
 from embedmill.lease import Lease
@@ -24,7 +25,8 @@ from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
 from embedmill.source import Split
 from embedmill.text_index import Loan, TextIndex
-from pipelines.dispatcher import Dispatcher
+from pipelines.deletions import may_delete, refusal_to_delete
+from pipelines.dispatcher import Address, Dispatcher
 from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage, EmbedStage
 from pipelines.job_stage import JobStage
@@ -147,20 +149,20 @@ class Execution:
         starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
         add_pools(self._dispatcher, self._context, self._sizes, starts)
         if fill:
-            self._dispatcher.ask((WRITE, 0), "prepare")
+            self._ask((WRITE, 0), "prepare")
         for worker in range(self._sizes.shard_workers if copied else 0):
-            self._dispatcher.ask((SHARD, worker), "finish_copies", tuple(copied))
+            self._ask((SHARD, worker), "finish_copies", tuple(copied))
         self._resume(committed)
         return self._apply.waiting
 
     def scan(self, splits: Sequence[Split], only: frozenset[str] | None = None) -> None:
-        """Read the source to its end and fill the layers.
+        """Read the source to its end, filling the layers meanwhile; :meth:`drain` fills the rest.
 
         Args:
             splits: of the source.
             only: ids and uris of the rows to take; all without it.
         """
-        self._scan = Scan(
+        scan = self._scan = Scan(
             self._dispatcher,
             self._faults,
             splits,
@@ -168,7 +170,7 @@ class Execution:
             on_lost=self._recover,
             only=only,
         )
-        self.drain()
+        self._advance(lambda: scan.finished)
 
     def redraft(self, doc_ids: Mapping[int, Sequence[str]]) -> None:
         """Send documents through the layers again from their stored chunks.
@@ -184,46 +186,34 @@ class Execution:
         self.drain()
 
     def remove_gone(self) -> None:
-        """Delete what the complete scan has not met, within the limits of the settings.
+        """Delete what the complete scan has not met, within the limits of the settings; drain.
 
         Raises:
-            RefusedError: that would be too much; nothing was deleted.
+            RefusedError: that would be too much; nothing was deleted, all else was taken in.
         """
+        # At once: what was met is in the memory of workers, and embedding may take days.
         totals = self._ask_totals()
-        settings = self._context.settings
         unseen = sum(total.unseen for total in totals)
         documents = sum(total.documents for total in totals)
-        if settings.sync == "append" or not unseen:
-            return
+        refusal = None
         unidentified = self._scan.counts.unidentified if self._scan else 0
-        if unidentified:
-            log.warning(
-                "%d documents were not met, and the ids of %d rows could not be read: nothing is "
-                "deleted until they can",
-                unseen,
-                unidentified,
-            )
-            return
-        if not self._options.allow_deletes and unseen > settings.max_delete_fraction * documents:
-            raise RefusedError(
-                f"{unseen} of {documents} documents are gone from the source, more than "
-                f"max_delete_fraction ({settings.max_delete_fraction:g}) allows; none was deleted, "
-                "what is new or changed was taken in",
-                code="too-many-deletions",
-                hint="if that is right, run again with --allow-deletes; if the source only holds "
-                "new documents, set sync: append",
-            )
-        for worker in range(self._sizes.shard_workers):
-            removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
-            self._documents += removed.counts
-            self._take_all(removed)
+        settings = self._context.settings
+        if unseen and may_delete(settings, unseen, unidentified):
+            allowed = self._options.allow_deletes
+            refusal = None if allowed else refusal_to_delete(settings, unseen, documents)
+            for worker in range(self._sizes.shard_workers if refusal is None else 0):
+                removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
+                self._documents += removed.counts
+                self._take_all(removed)
         self.drain()
+        if refusal is not None:
+            raise refusal
 
     def count(self) -> None:
         """Ask the store how many records it has, and the ledgers how many documents."""
-        self._stored = cast(int, self._dispatcher.ask((WRITE, 0), "count"))
+        self._stored = cast(int, self._ask((WRITE, 0), "count"))
         self._live_documents = sum(
-            cast(int, self._dispatcher.ask((SHARD, worker), "documents"))
+            cast(int, self._ask((SHARD, worker), "documents"))
             for worker in range(self._sizes.shard_workers)
         )
 
@@ -236,7 +226,7 @@ class Execution:
         """
         total = Compaction(0, 0)
         for worker in range(self._sizes.shard_workers):
-            done = self._dispatcher.ask((SHARD, worker), "compact", tuple(versions), spare)
+            done = self._ask((SHARD, worker), "compact", tuple(versions), spare)
             total += cast(Compaction, done)
         if total.segments_before:
             log.info("compacted %d segments to %d", total.segments_before, total.segments_after)
@@ -244,7 +234,7 @@ class Execution:
 
     def publish(self) -> None:
         """Send readers to the version's collection."""
-        self._dispatcher.ask((WRITE, 0), "publish")
+        self._ask((WRITE, 0), "publish")
 
     def report(self, status: RunStatus, error: str = "") -> RunReport:
         """What has been done so far."""
@@ -268,6 +258,13 @@ class Execution:
         )
         dead = status == "succeeded" and report.dead_letters
         return replace(report, status="partial") if dead else report
+
+    def _ask(self, address: Address, method: str, *arguments: object) -> object:
+        """Ask what may be asked twice: a worker that died is replaced by one that can answer."""
+        while True:
+            # Workers that die again and again end the run by the fault policy.
+            with contextlib.suppress(WorkerDiedError):
+                return self._dispatcher.ask(address, method, *arguments)
 
     def _ask_totals(self) -> list[ShardTotals]:
         return [
@@ -331,7 +328,10 @@ class Execution:
             InterruptedRunError: the run was asked to stop.
             ShardOwnedElsewhereError: another run took over.
         """
-        while not self._settled():
+        self._advance(self._is_settled)
+
+    def _advance(self, is_done: Callable[[], bool]) -> None:
+        while not self._pumped(is_done):
             if self._lease.lost.is_set():
                 raise ShardOwnedElsewhereError(
                     "another run took over the lease on this index; this one stops",
@@ -352,12 +352,15 @@ class Execution:
             raise RuntimeError("the driver has work left and nothing in flight")
         self._options.sleep(0.05)
 
-    def _settled(self) -> bool:
-        """Submit what there is room for; True when nothing waits and nothing runs."""
+    def _pumped(self, is_done: Callable[[], bool]) -> bool:
+        """Submit what there is room for; whether that was all."""
         if self._scan is not None:
             self._scan.pump()
         self._embed.pump()
         self._apply.pump()
+        return is_done()
+
+    def _is_settled(self) -> bool:
         scanned = self._scan is None or self._scan.finished
         if self._embed.parked:
             return scanned and self._apply.starved

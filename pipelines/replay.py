@@ -56,5 +56,6 @@ def replay(
             execution.redraft(stored)
             if unread:
                 execution.scan(splits, frozenset(unread))
+                execution.drain()
 
         return version.run(execution, work)

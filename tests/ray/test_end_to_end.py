@@ -1,8 +1,10 @@
 """The same runs under both executors, compared point by point."""
 
+import json
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,8 @@ from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
 from pipelines.replay import replay
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+LOSING_A_NODE = Path(__file__).with_name("losing_a_node.py")
 
 
 @pytest.fixture(params=["inline", "ray"])
@@ -144,4 +147,20 @@ def test_a_run_needs_no_more_cores_than_it_has_embedders(rehearsal, expected, co
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+    assert_same_contents(contents_of(settings), expected(texts))
+
+
+def test_a_run_completes_on_the_nodes_that_are_left(rehearsal, expected):
+    texts = made_up_texts(300)
+    rehearsal.write(texts)
+    settings = rehearsal.settings()
+    done = subprocess.run(
+        [sys.executable, LOSING_A_NODE, rehearsal.config],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"status": "succeeded", "lost": 1}
     assert_same_contents(contents_of(settings), expected(texts))

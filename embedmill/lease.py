@@ -81,11 +81,14 @@ class Holder:
     def is_running(self) -> bool:
         """Whether its process lives; only to be asked on its own machine."""
         try:
-            started = psutil.Process(self.pid).create_time()
+            process = psutil.Process(self.pid)
+            started, status = process.create_time(), process.status()
         except psutil.NoSuchProcess:
             return False
-        # The kernel gives hundredths of a second.
-        return abs(started - self.process_started) < 1.0
+        # A killed process whose parent has not asked for its status is dead all the same. The
+        # kernel gives hundredths of a second.
+        same = abs(started - self.process_started) < 1.0
+        return same and status != psutil.STATUS_ZOMBIE
 
 
 def _place() -> str:

@@ -5,6 +5,7 @@ Arguments: settings file. Prints the report of the run and which node was lost.
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -55,6 +56,7 @@ def main():
         sys.stdout.write(json.dumps({"status": report.status, "lost": len(lost)}) + "\n")
     finally:
         cluster.shutdown()
+        shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 main()

@@ -161,8 +161,9 @@ class JobRunner:
     def _end(self, ending: Ending) -> None:
         intent, state = ending.intent, ending.state
         if ending.given_up:
+            needed = self._segments.wait_for(intent.rows())
             self._give_up(intent, ending.status, ending.given_up)
-            if ending.status != "abandoned":
+            if ending.status != "abandoned" and needed:
                 self._stop = _stop_for(ending)
         elif ending.collected is None:
             assert state is not None

@@ -97,6 +97,10 @@ class WaitingSegments:
         """Segments with rows to be sent, in the order of their offers."""
         return [rows for rows in self._segments.values() if rows.open_count]
 
+    def wait_for(self, rows: Rows) -> bool:
+        """Whether any segment of these rows still lacks vectors."""
+        return any(key in self._segments or key in self._promised for key in rows)
+
     def offer(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
         """A segment needs vectors; offering it again changes nothing.
 

@@ -1,4 +1,4 @@
-"""The embedding stage of providers' jobs: who is asked, when, and what happens when nobody answers."""
+"""The stage of embedding jobs: who is asked, when, and what happens when nobody answers."""
 
 import pytest
 

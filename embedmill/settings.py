@@ -13,6 +13,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from embedmill.openai_settings import OpenAIEmbedderSettings
+from embedmill.pinecone_settings import PineconeSettings
+from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.recipe import Metric
 from embedmill.setting_types import Frozen, Name, NonEmpty, SecretRef
 
@@ -209,7 +211,11 @@ class DiscardStoreSettings(Frozen):
 
 
 StoreSettings = Annotated[
-    QdrantEmbeddedSettings | MemoryStoreSettings | DiscardStoreSettings,
+    QdrantEmbeddedSettings
+    | QdrantServerSettings
+    | PineconeSettings
+    | MemoryStoreSettings
+    | DiscardStoreSettings,
     Field(discriminator="kind"),
 ]
 

@@ -195,7 +195,8 @@ def _unknown_key(path: Path, data: object) -> str:
     known = list(model.model_fields) if model else []
     hints = _belongs(key, section, model, siblings)
     near = _nearest(key, known)
-    if near and not hints:
+    # A slip of one letter is likelier than another kind that happens to have the very name.
+    if near and (not hints or get_close_matches(key, [near], cutoff=0.9)):
         hints = [f"did you mean `{near}`?"]
     return " ".join(["unknown key;", *hints, f"known here: {', '.join(known)}"])
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from embedmill.errors import MissingExtraError
+from embedmill.pinecone_settings import PineconeSettings
+from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.settings import (
     DiscardStoreSettings,
     MemoryStoreSettings,
@@ -30,6 +32,16 @@ def open_store(settings: StoreSettings) -> VectorStore:
                 from embedmill.vector_stores.qdrant_embedded import QdrantEmbeddedStore
 
             return QdrantEmbeddedStore(settings)
+        case QdrantServerSettings():
+            with _extra("qdrant_client", "'embedmill[qdrant]'"):
+                from embedmill.vector_stores.qdrant import QdrantStore
+
+            return QdrantStore(settings)
+        case PineconeSettings():
+            with _extra("pinecone", "'embedmill[pinecone]'"):
+                from embedmill.vector_stores.pinecone import PineconeStore
+
+            return PineconeStore(settings)
         case MemoryStoreSettings():
             from embedmill.vector_stores.memory import MemoryStore
 
@@ -50,6 +62,15 @@ def store_limits(settings: StoreSettings) -> StoreLimits:
                 from embedmill.vector_stores.qdrant_embedded import QDRANT_EMBEDDED_LIMITS
 
             return QDRANT_EMBEDDED_LIMITS
+        case QdrantServerSettings():
+            from embedmill.vector_stores.qdrant_limits import qdrant_limits
+
+            return qdrant_limits(settings)
+        case PineconeSettings():
+            with _extra("pinecone", "'embedmill[pinecone]'"):
+                from embedmill.vector_stores.pinecone import pinecone_limits
+
+            return pinecone_limits(settings)
         case MemoryStoreSettings():
             from embedmill.vector_stores.memory import MEMORY_LIMITS
 

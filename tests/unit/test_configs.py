@@ -1,5 +1,6 @@
 """Every configuration that is shipped loads, and says only what is true."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_shipped_configuration_loads_and_needs_no_secret(path):
-    settings = load_settings(path)
-    assert missing_secrets(settings) == []
+def test_a_shipped_configuration_loads_and_says_which_secrets_to_export(path, monkeypatch):
+    said = re.findall(r"export ([A-Z_]+)=", path.read_text())
+    for name in said:
+        monkeypatch.delenv(name, raising=False)
+    assert missing_secrets(load_settings(path)) == said
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -37,8 +37,8 @@ class QdrantServerSettings(Frozen):
     )
     prefer_grpc: bool = Field(
         default=False,
-        description="Write records over gRPC, at half the processor time of REST for long vectors; "
-        "everything else stays on REST.",
+        description="Write records over gRPC; everything else stays on REST. Saves a fifth of the "
+        "processor time for vectors of 1,536 components, costs half as much again for 384.",
     )
     grpc_port: int = Field(default=6334, gt=0, le=65_535, description="Of the same machine.")
     timeout_s: int = Field(

@@ -14,6 +14,7 @@ from embedmill.vector_stores.qdrant_collections import Collection
 from embedmill.vector_stores.qdrant_errors import confirmed, server_errors
 from embedmill.vector_stores.qdrant_grpc import put_over_grpc
 from embedmill.vector_stores.qdrant_wire import (
+    fits_grpc,
     payloads_as_json,
     put_points,
     record_sizes,
@@ -63,7 +64,7 @@ class Upserts:
         doing = f"writing to {name!r}"
 
         def put(rows: slice) -> str | None:
-            if not self._grpc:
+            if not self._grpc or not fits_grpc(payloads[rows]):
                 return put_points(
                     self._client.http.client, name, upsert_body(batch, payloads, rows)
                 )

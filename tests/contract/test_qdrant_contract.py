@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("qdrant_client")
 
+from qdrant_grpc_front import grpc_front
+
 from embedmill.errors import RefusedError
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.testing.qdrant_server import QdrantServer
@@ -25,6 +27,16 @@ class TestQdrantServer(VectorStoreContract):
     def open_store(self) -> OpenStore:
         with QdrantServer() as server:
             settings = QdrantServerSettings(kind="qdrant", url=server.url)
+            yield lambda: QdrantStore(settings)
+
+
+class TestQdrantServerOverGrpc(VectorStoreContract):
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        with QdrantServer() as server, grpc_front(server) as (_, port):
+            settings = QdrantServerSettings(
+                kind="qdrant", url=server.url, prefer_grpc=True, grpc_port=port
+            )
             yield lambda: QdrantStore(settings)
 
 

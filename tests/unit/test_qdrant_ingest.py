@@ -1,0 +1,129 @@
+"""Whole runs into a Qdrant server, with every fault at every change in turn."""
+
+import pytest
+
+pytest.importorskip("qdrant_client")
+
+from embedmill.errors import EmbedmillError, StopRunError
+from embedmill.qdrant_settings import QdrantServerSettings
+from embedmill.testing.qdrant_server import Fault, QdrantServer
+from embedmill.vector_stores.qdrant import QdrantStore
+
+TEXTS = {f"d{number}": f"one two three four five {number}" for number in range(12)}
+
+
+@pytest.fixture
+def index(small_index, monkeypatch):
+    """A small index whose store is on a fake server."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    index = small_index()
+    with QdrantServer() as server:
+        values = {"kind": "qdrant", "url": server.url, "timeout_s": 1, "records_per_request": 4}
+        settings = QdrantServerSettings.model_validate(values)
+        index.wrappers["store"] = lambda _: QdrantStore(settings)
+        index.server = server
+        index.store = QdrantStore(settings)
+        yield index
+        index.store.close()
+
+
+def stored(index):
+    return {str(one) for one in index.server.ids(index.version.collection)}
+
+
+def expected(index):
+    return {str(one) for one in index.expected_ids()}
+
+
+def test_a_run_fills_publishes_and_keeps_up(index):
+    index.ingest(TEXTS)
+    assert stored(index) == expected(index)
+    assert index.server.state.aliases == {"small": index.version.collection}
+    requests = len(index.server.requests)
+    changed = {**TEXTS, "d1": "one", "new": "six seven eight nine ten"}
+    del changed["d2"]
+    index.ingest(changed)
+    assert stored(index) == expected(index)
+    assert len(stored(index)) == index.store.count("small")
+    assert len(index.server.requests) > requests
+    vector = index.store.fetch("small", list(index.expected_ids())).vectors[0]
+    hits = index.store.search("small", vector, 3)
+    assert hits[0].score == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        "collections.create",
+        "index.create",
+        "points.upsert",
+        "points.delete",
+        "aliases.update",
+        "points.count",
+    ],
+)
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "drop",
+        "drop-reply",
+        "error",
+        "error-reply",
+        "html-502",
+        "truncated",
+        "rate-limit",
+        "acknowledged",
+        "wait-timeout",
+        "partial",
+        "bad-key",
+        "disk-full",
+        "read-only",
+    ],
+)
+def test_a_fault_costs_at_most_a_second_run(index, route, deed):
+    index.ingest(TEXTS)
+    shorter = dict.fromkeys(TEXTS, "one two") | {"new": "six seven eight nine ten"}
+    index.server.plan.calls.clear()
+    index.server.plan.add(Fault(at=route, do=deed))
+    try:
+        index.ingest(shorter)
+    except EmbedmillError:
+        index.ingest(shorter)
+    assert stored(index) == expected(index)
+    assert index.server.state.aliases == {"small": index.version.collection}
+
+
+@pytest.mark.parametrize("deed", ["drop", "drop-reply", "error", "truncated", "wait-timeout"])
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_first_run_outlives_a_fault_at_any_write(index, deed, call):
+    index.server.plan.add(Fault(at="points.upsert", do=deed, call=call))
+    index.ingest(TEXTS)
+    assert stored(index) == expected(index)
+
+
+def test_what_the_server_confirmed_and_lost_fails_the_run(index):
+    index.server.plan.add(Fault(at="points.upsert", do="silent-drop", count=1))
+    with pytest.raises(StopRunError) as failed:
+        index.ingest(TEXTS)
+    assert failed.value.code == "counts-mismatch"
+
+
+def test_what_the_server_refuses_becomes_letters_and_the_rest_is_published(index):
+    index.server.plan.add(Fault(at="points.upsert", do="poison", times=0, value="three four 7"))
+    texts = {**TEXTS, "d7": "three four 7"}
+    index.ingest(texts)
+    letters = index.letters()
+    assert [(letter.doc_id, letter.code) for letter in letters] == [("d7", "refused-by-store")]
+    assert stored(index) == expected(index)
+
+
+def test_a_server_that_is_down_ends_the_run_with_all_it_had_kept(index):
+    index.ingest(TEXTS)
+    index.server.plan.calls.clear()
+    index.server.plan.add(Fault(at="points.upsert", do="error", times=0))
+    changed = {**TEXTS, "new": "six seven"}
+    with pytest.raises(StopRunError):
+        index.ingest(changed)
+    index.server.plan._faults.clear()
+    index.ingest(changed)
+    assert stored(index) == expected(index)

@@ -165,8 +165,12 @@ class _Handler(BaseHTTPRequestHandler):
             _instead(fault, request.key)
         if request.key == "" or site.project.options.api_key not in {"", request.key}:
             raise unauthorized()
-        with site.project.lock:
-            reply = _handler_of(site.project, request, self.server.url, faults)()
+        try:
+            with site.project.lock:
+                reply = _handler_of(site.project, request, self.server.url, faults)()
+        except ApiError as error:
+            _check_not_dropped(faults)
+            raise error from None
         self._send(reply, faults)
 
     def _parsed(self, content: bytes) -> _Request:
@@ -195,10 +199,9 @@ class _Handler(BaseHTTPRequestHandler):
             if reply.indexed is not None:
                 headers["x-pinecone-max-indexed-lsn"] = str(reply.indexed)
         content = orjson.dumps(reply.body)
+        _check_not_dropped(faults)
         cut = 0
         for fault in faults:
-            if fault.do == "drop-reply":
-                raise DroppedError
             if fault.do == "slow-reply":
                 time.sleep(fault.seconds)
             cut = 1 if fault.do == "cut-reply" else cut
@@ -223,6 +226,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[: len(content) - cut])
         self.wfile.flush()
         self.close_connection = self.close_connection or cut > 0
+
+
+def _check_not_dropped(faults: list[Fault]) -> None:
+    """Hang up when the work is done, well or not, where that is planned."""
+    if any(fault.do == "drop-reply" for fault in faults):
+        raise DroppedError
 
 
 def _route_of(

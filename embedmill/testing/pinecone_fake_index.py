@@ -86,10 +86,14 @@ class View:
 
 
 class Namespace:
-    """A log of writes and two views of it."""
+    """A log of writes and two views of it.
+
+    Attributes:
+        options: of the server, or of its own.
+    """
 
     def __init__(self, options: ServerOptions) -> None:
-        self._options = options
+        self.options = options
         self._log: list[Change] = []
         self._indexed = View()
         self._counted = View()
@@ -97,18 +101,18 @@ class Namespace:
     def write(self, records: Mapping[str, Stored | None]) -> int:
         """Append a write; return its position."""
         position = len(self._log) + 1
-        self._log.append(Change(self._options.clock(), position, records))
+        self._log.append(Change(self.options.clock(), position, records))
         return position
 
     def indexed(self) -> View:
         """What queries and fetches see."""
-        self._indexed.advance(self._log, self._options.clock() - self._options.index_lag_s)
+        self._indexed.advance(self._log, self.options.clock() - self.options.index_lag_s)
         return self._indexed
 
     def counted(self) -> View:
         """What statistics and listings see."""
-        lag = self._options.index_lag_s + self._options.stats_lag_s
-        self._counted.advance(self._log, self._options.clock() - lag)
+        lag = self.options.index_lag_s + self.options.stats_lag_s
+        self._counted.advance(self._log, self.options.clock() - lag)
         return self._counted
 
     def written(self) -> dict[str, Stored]:

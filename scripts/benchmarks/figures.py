@@ -26,3 +26,10 @@ def verdict(*, good: bool, what: str) -> int:
     """Print whether the limit is kept; return the exit status."""
     print(f"\n{'kept' if good else 'NOT KEPT'}: {what}\nagain: {rerun()}")
     return 0 if good else 1
+
+
+def no_verdict(others: float, maximum: float) -> int:
+    """Print that the machine was too busy to say anything; return the exit status for that."""
+    print(f"\nNO VERDICT: other processes used {others:.2f} cores, more than {maximum:g}; ", end="")
+    print(f"try again on a quiet machine\nagain: {rerun()}")
+    return 3

@@ -152,6 +152,16 @@ def add_corpus(made: argparse.ArgumentParser) -> None:
     )
 
 
+def add_maximum_others(made: argparse.ArgumentParser) -> None:
+    """The option that says how quiet the machine must be for a verdict on times."""
+    made.add_argument(
+        "--maximum-others",
+        type=float,
+        default=0.2,
+        help="cores that other processes may use on average (default %(default)g)",
+    )
+
+
 def corpus_source(options: argparse.Namespace, separator: str = "\n\n") -> dict[str, object]:
     """The source that the options of :func:`add_corpus` describe."""
     return {

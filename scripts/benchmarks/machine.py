@@ -175,6 +175,12 @@ def _busy_s() -> float:
     return float(times.user + times.system + getattr(times, "nice", 0.0))
 
 
+def others_cores(runs: Sequence[Measured]) -> float:
+    """Cores that the machine's other processes used on average during these runs."""
+    seconds = sum(run.seconds for run in runs)
+    return sum(run.others_cpu_s for run in runs) / seconds if seconds else 0.0
+
+
 def mib(size: float) -> str:
     """Bytes for a person."""
     return f"{size / _MIB:,.0f} MiB"

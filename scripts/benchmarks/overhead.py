@@ -22,18 +22,19 @@ from pathlib import Path
 import orjson
 import psutil
 
-from benchmarks.figures import rerun, spread, verdict
+from benchmarks.figures import no_verdict, spread, verdict
 from benchmarks.ingesting import (
     MINILM,
     Ingest,
     add_corpus,
+    add_maximum_others,
     corpus_source,
     ingested,
     parser,
     scratch,
     settings_in,
 )
-from benchmarks.machine import BenchError, Measured, measured
+from benchmarks.machine import BenchError, Measured, measured, others_cores
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.segment import EMBEDDED, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.settings import Settings
@@ -56,12 +57,7 @@ def main() -> int:
     made.add_argument(
         "--batch", type=int, default=8, help="rows of the bare model's batch (default %(default)s)"
     )
-    made.add_argument(
-        "--maximum-others",
-        type=float,
-        default=0.2,
-        help="cores that other processes may use on average (default %(default)g)",
-    )
+    add_maximum_others(made)
     made.add_argument("--embed-workers", type=int, help="of the product; without it as it decides")
     made.add_argument("--model", default=MINILM["model"], help="default: %(default)s")
     options = made.parse_args()
@@ -183,12 +179,9 @@ def cpu_of(runs: list[Ingest]) -> list[float]:
 
 def judge(ratio: float, measurements: list[Measured], options: argparse.Namespace) -> int:
     """Say whether the limit is kept, where the machine was quiet enough to say so."""
-    others = sum(each.others_cpu_s for each in measurements)
-    others /= sum(each.seconds for each in measurements)
+    others = others_cores(measurements)
     if others > options.maximum_others:
-        print(f"\nNO VERDICT: other processes used {others:.2f} cores, more than ", end="")
-        print(f"{options.maximum_others:g}; try again on a quiet machine\nagain: {rerun()}")
-        return 3
+        return no_verdict(others, options.maximum_others)
     return verdict(
         good=ratio <= options.maximum,
         what=f"{ratio:.3f} times the bare model, the limit is {options.maximum:g}",

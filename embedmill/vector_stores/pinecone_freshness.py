@@ -70,6 +70,8 @@ class Freshness:
         if namespace in self._unsure:
             self.still_count(namespace)
             self._unsure.discard(namespace)
+            if position is not None:
+                self._seen[namespace] = position
 
     def see_once(self, namespace: str) -> None:
         """Wait until queries see all writes before the first such call, and then only own ones.

@@ -13,7 +13,7 @@ from embedmill.errors import PermanentError, StopRunError
 from embedmill.payload import Payload
 from embedmill.vector_store import StoreLimits, VectorBatch
 from embedmill.vector_stores.pinecone_data import Record
-from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, metadata_of
+from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, Metadata, metadata_of
 
 # Rows that are laid out at a time: one of 1,536 dimensions is 17 KB of text.
 _AT_ONCE = 1000
@@ -25,9 +25,17 @@ _HOPELESS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
+    """A record that is ready but for its floats: as text they take half the memory."""
+
     row: int
-    record: Record
+    id: str
+    values: bytes
+    metadata: Metadata
     size: int
+
+    def record(self) -> Record:
+        values = orjson.loads(self.values)
+        return {"id": self.id, "values": values, "metadata": self.metadata}
 
 
 class BatchWriter:
@@ -85,7 +93,7 @@ class BatchWriter:
 
     def _request(self, prepared: Sequence[_Prepared], rows: Sequence[int]) -> None:
         try:
-            self._put_all([prepared[row].record for row in rows])
+            self._put_all([prepared[row].record() for row in rows])
         except PermanentError as error:
             self._alone += len(rows) == 1
             if self._alone >= _HOPELESS and not self._accepted:
@@ -128,6 +136,8 @@ def _record(row: int, record: str, vector: object, payload: Payload) -> _Prepare
     text = orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
     return _Prepared(
         row=row,
-        record={"id": record, "values": orjson.loads(text), "metadata": metadata},
+        id=record,
+        values=text,
+        metadata=metadata,
         size=len(text) + metadata_size + _RECORD_BYTES,
     )

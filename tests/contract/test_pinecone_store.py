@@ -106,20 +106,24 @@ class TestPineconeService(PineconeContract):
     @pytest.fixture
     def open_other_index(self):
         def open_it(index: str) -> PineconeStore:
-            settings = PineconeSettings(
-                kind="pinecone",
-                index=f"embedmill-test-{index}",
-                api_key="${EMBEDMILL_TEST_PINECONE_KEY}",
-            )
-            return PineconeStore(settings)
+            emptied(live_store(index))
+            return live_store(index)
 
         return open_it
 
     @pytest.fixture
-    def open_store(self, open_other_index) -> OpenStore:
-        open_it = partial(open_other_index, "notes")
-        emptied(open_it())
-        return open_it
+    def open_store(self) -> OpenStore:
+        emptied(live_store("notes"))
+        return partial(live_store, "notes")
+
+
+def live_store(index: str) -> PineconeStore:
+    settings = PineconeSettings(
+        kind="pinecone",
+        index=f"embedmill-test-{index}",
+        api_key="${EMBEDMILL_TEST_PINECONE_KEY}",
+    )
+    return PineconeStore(settings)
 
 
 def emptied(store: PineconeStore) -> None:

@@ -21,6 +21,9 @@ class EmbedWorker:
         self._layers = Layers(context)
         self._embedder = embedder_of(context.settings, context.embedding)
 
+    def ready(self) -> None:
+        """Nothing: a first call has the model loaded."""
+
     def embed(
         self, key: SegmentKey, poisoned: Collection[int] = (), loans: Collection[Loan] = ()
     ) -> ChunkCounts:

@@ -54,6 +54,8 @@ class RaySession:
         self._lock = -1
         # Ray reads these when it starts; its processes inherit them.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Workers at nice 15, Ray's default, starve beside anything else on the machine.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         before = signal.getsignal(signal.SIGTERM)

@@ -36,6 +36,9 @@ from pipelines.scan import SHARD, Scan
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
 _STOP_WAIT_S = 20.0
+# New documents that make it sure that every embed worker will have work: loading a model takes
+# seconds, and goes on beside the reading.
+_WORTH_WARMING = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +359,9 @@ class Execution:
         """Submit what there is room for; whether that was all."""
         if self._scan is not None:
             self._scan.pump()
+            new = self._scan.counts.added + self._scan.counts.changed
+            if new >= _WORTH_WARMING and self._executor.cores:
+                self._embed.get_ready()
         self._embed.pump()
         self._apply.pump()
         return is_done()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from embedmill.counts import ChunkCounts, RecordCounts
-from embedmill.errors import StopRunError, WorkerDiedError
+from embedmill.errors import StopRunError, TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
@@ -79,6 +79,7 @@ class EmbedStage:
         self._loans: dict[SegmentKey, Sequence[Loan]] = {}
         # Segments without vectors yet, and who waits for them to lend theirs.
         self._unembedded: set[SegmentKey] = set()
+        self._warmed = False
         self._borrowers: dict[SegmentKey, list[SegmentKey]] = defaultdict(list)
         self._lenders: Counter[SegmentKey] = Counter()
         self.counts = ChunkCounts()
@@ -130,6 +131,13 @@ class EmbedStage:
             if not self._lenders[borrower]:
                 del self._lenders[borrower]
                 self._queue(borrower)
+
+    def get_ready(self) -> None:
+        """Have all workers load their model, once: segments will come soon."""
+        if not self._warmed:
+            self._warmed = True
+            for worker in range(self._workers):
+                self._dispatcher.call((EMBED, worker), "ready", then=_on_ready)
 
     def pump(self) -> None:
         """Submit what there is room for."""
@@ -226,6 +234,12 @@ class EmbedStage:
                 probe.waiting.appendleft(row)
         # Any other failure of a probe shows again, and is handled, when the segment is embedded.
         self._probe_next(worker, key)
+
+
+def _on_ready(done: Done) -> None:
+    # A worker that died has been replaced; the first segment shows whether the next one lives.
+    if done.error is not None and not isinstance(done.error, TransientError):
+        raise done.error
 
 
 class ApplyStage:

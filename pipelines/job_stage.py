@@ -83,6 +83,9 @@ class JobStage:
         """Segments without vectors."""
         return len(self._loans)
 
+    def get_ready(self) -> None:
+        """Nothing: a runner has no model to load."""
+
     def add(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
         """A segment needs vectors."""
         self._loans[key] = loans

@@ -14,6 +14,10 @@ from embedmill.source import BLOCK_BYTES, BLOCK_ROWS
 # seven attributes for each takes longer than parsing their JSON. Metadata is UTF-8 already.
 Row: TypeAlias = tuple[str, bytes | None, str, bytes, str, str | None, str | None]
 
+# The first block is small and each one twice the one before, so that the stages after the source
+# have work early.
+_FIRST_BYTES = 2**18
+
 # Offsets, validity, media type and error columns of one row.
 _ROW_OVERHEAD = 128
 
@@ -31,7 +35,7 @@ def blocks_of(rows: Iterable[Row]) -> Iterator[pa.Table]:
     A block is cut before the row that would make it too large, so at most one block is held.
     """
     held: list[Row] = []
-    size = 0
+    size, most = 0, _FIRST_BYTES
     for row in rows:
         # A character takes four bytes of UTF-8 at most.
         weight = (
@@ -40,9 +44,10 @@ def blocks_of(rows: Iterable[Row]) -> Iterator[pa.Table]:
             + len(row[3])
             + 4 * (len(row[0]) + len(row[4]) + len(row[6] or ""))
         )
-        if held and (len(held) >= BLOCK_ROWS or size + weight > BLOCK_BYTES):
+        if held and (len(held) >= BLOCK_ROWS or size + weight > most):
             yield _table(held)
             held, size = [], 0
+            most = min(2 * most, BLOCK_BYTES)
         held.append(row)
         size += weight
     if held:

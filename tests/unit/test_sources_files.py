@@ -289,15 +289,16 @@ def test_many_files_become_several_splits_in_order(tmp_path):
     assert ids(source) == names
 
 
-def test_blocks_stay_small(tmp_path):
-    for number in range(5):
-        (tmp_path / f"{number}.txt").write_bytes(b"x" * (3 * 2**20))
+def test_blocks_start_small_and_stay_small(tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_bytes(b"x" * 2**19)
 
     source = source_of(tmp_path)
     blocks = [block for split in source.splits() for block in source.read(split)]
 
-    assert [block.num_rows for block in blocks] == [2, 2, 1]
-    assert max(block.nbytes for block in blocks) <= 8 * 2**20
+    assert sum(block.num_rows for block in blocks) == 40
+    assert blocks[0].num_rows == 1
+    assert 4 * 2**20 < max(block.nbytes for block in blocks) <= 8 * 2**20
 
 
 def test_a_copy_on_another_machine_reads_the_same_splits(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from operator import itemgetter
 
+import pytest
 from scenario import CrashIndex, litter
 
 from embedmill.applying import SegmentApplier
@@ -65,6 +66,7 @@ def year(dice):
         yield dict(documents)
 
 
+@pytest.mark.timeout(300)
 def test_after_a_year_of_syncs_an_index_opens_like_a_new_one(tmp_path):
     how = {"fresh": CountingWorkspace, "run": {"segment_chunks": SEGMENT}, "shard_count": 1}
     index = CrashIndex(tmp_path, **how)

@@ -133,7 +133,7 @@ def test_a_sync_that_compacts_by_itself_may_be_killed_at_any_effect(tmp_path, mo
 def test_the_same_holds_on_a_real_disk(tmp_path, step):
     numbers = itertools.count()
     index = CrashIndex(tmp_path, fresh=lambda: LocalWorkspace(tmp_path / str(next(numbers))))
-    assert problems_at(index, STEPS[step], "after", every=9) == []
+    assert problems_at(index, STEPS[step], "after", every=15) == []
 
 
 def problems_at(index, prepare, moment, every=1):

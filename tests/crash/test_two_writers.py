@@ -35,7 +35,7 @@ def second_run(index, rows, work):
     return happen
 
 
-@pytest.mark.parametrize(("work", "every"), [("the same", 2), ("newer rows", 1), ("compaction", 3)])
+@pytest.mark.parametrize(("work", "every"), [("the same", 3), ("newer rows", 1), ("compaction", 3)])
 def test_a_second_run_in_the_middle_of_the_first_one_does_no_harm(tmp_path, work, every):
     index = CrashIndex(tmp_path)
     index.ingest(documents=FIRST)
@@ -64,7 +64,10 @@ def test_a_second_run_in_the_middle_of_the_first_one_does_no_harm(tmp_path, work
         assert state.records() == expected.records(), whole.effects[number - 1]
         assert state.ledger == expected.ledger
         assert index.audit().clean
-    assert outcomes >= {"locked", "manifest-conflict"}
+    # What it read was folded away, where the second run compacted.
+    refusals = {"shard-owned-elsewhere", "manifest-conflict", "locked", "damaged-file"}
+    assert "manifest-conflict" in outcomes
+    assert outcomes <= refusals
 
 
 def finished(index):

@@ -68,9 +68,14 @@ def job_records(settings: Settings, context: RunContext, workspace: Workspace) -
 
 
 def build_provider(
-    settings: EmbedderSettings, recipe: EmbeddingRecipe
+    settings: EmbedderSettings, recipe: EmbeddingRecipe, *, read_retries: int = 2
 ) -> tuple[BatchEmbeddingProvider, RequestTemplate]:
     """The provider of the settings, and what its requests look like.
+
+    Args:
+        settings: of the embedder.
+        recipe: of the vectors.
+        read_retries: how often a question that fails is repeated within one call.
 
     Raises:
         SettingsError: the embedder has no jobs, or its key is not set.
@@ -80,7 +85,8 @@ def build_provider(
         from embedmill.batch_providers.openai_limits import request_template
 
         template = request_template(recipe, settings.encoding_format)
-        return OpenAIBatchProvider(settings, recipe), template
+        provider = OpenAIBatchProvider(settings, recipe, read_retries=read_retries)
+        return provider, template
     raise SettingsError(f"an embedder of kind {settings.kind} has no embedding jobs")
 
 
@@ -103,7 +109,8 @@ def job_runner_of(
     settings = context.settings.embedder
     assert isinstance(settings, OpenAIEmbedderSettings)
     jobs = settings.jobs
-    provider, template = build_provider(settings, context.embedding)
+    # The runner asks again by itself, and does not sleep while it does.
+    provider, template = build_provider(settings, context.embedding, read_retries=0)
     scratch = Path(tempfile.mkdtemp(prefix="embedmill-jobs-"))
     texts = KNOWN_TEXTS[: jobs.canaries]
     known = known_vectors(workspace, context, texts, realtime) if texts else None
@@ -125,14 +132,18 @@ def job_runner_of(
         dimension=context.embedding.dimension,
         canaries=known,
         scratch=scratch,
-        clock=lambda: datetime.now(UTC),
+        clock=_now,
         dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
         policy=_policy(jobs),
         realtime=realtime if auto else None,
         realtime_below=jobs.realtime_below,
-        deadline=datetime.now(UTC) + deadline if deadline else None,
+        deadline=_now() + deadline if deadline else None,
     )
     return JobRunner(parts)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _policy(jobs: EmbeddingJobSettings) -> JobPolicy:

@@ -1,0 +1,424 @@
+"""Whole runs that embed through jobs: the real SDK, the fake server, a fake clock."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from embedmill.assembly import workspace_of
+from embedmill.errors import StopRunError
+from embedmill.executor import InlineExecutor
+from embedmill.job_records import JobRecords
+from embedmill.manifest import Manifest
+from embedmill.settings import Settings
+from embedmill.testing.index_contents import contents_of
+from embedmill.testing.openai_embeddings import vectors_for
+from embedmill.testing.openai_server import Fault, OpenAIServer, ServerOptions
+from pipelines.execution import RunOptions
+from pipelines.ingest import ingest
+
+DIMENSION, MODEL = 16, "text-embedding-3-small"
+TEXTS = {f"d{number:02d}": f"text number {number} of the corpus" for number in range(24)}
+# Two documents with the same text, in different shards.
+TEXTS |= {f"twin-{letter}": "the very same words" for letter in "abcd"}
+_numbers = itertools.count()
+
+
+class Clock:
+    """Of the driver, in seconds, and of the runner of jobs; time passes by sleeping only."""
+
+    def __init__(self):
+        self.begun = datetime.now(UTC)
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+    def sleep(self, seconds):
+        self.seconds += seconds
+
+    def utc(self):
+        return self.begun + timedelta(seconds=self.seconds)
+
+
+class JobIndex:
+    """An index that is embedded by jobs at a fake server."""
+
+    def __init__(self, folder, server, clock):
+        self.folder = folder
+        self.server = server
+        self.clock = clock
+        self.store = {"kind": "memory", "name": f"jobs-{next(_numbers)}"}
+        self.jobs = {"poll_seconds": 5, "poll_most_seconds": 60}
+        self.embedder = {"mode": "batch"}
+        self.write(TEXTS)
+
+    def write(self, texts):
+        self.texts = dict(texts)
+        lines = [json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()]
+        (self.folder / "rows.jsonl").write_text("".join(lines))
+
+    @property
+    def settings(self):
+        values = {
+            "index": "by-jobs",
+            "workspace": str(self.folder / "workspace"),
+            "source": {"kind": "table", "path": str(self.folder / "rows.jsonl")},
+            "chunker": {"kind": "text", "max_tokens": 60},
+            "embedder": {
+                "kind": "openai",
+                "model": MODEL,
+                "dimensions": DIMENSION,
+                "api_key": "${FAKE_OPENAI_KEY}",
+                "base_url": self.server.base_url,
+                "tokenizer": "estimate",
+                "jobs": self.jobs,
+                **self.embedder,
+            },
+            "store": self.store,
+            "shard_count": 4,
+            "max_delete_fraction": 1.0,
+            "run": {"segment_chunks": 5},
+        }
+        return Settings.model_validate_json(json.dumps(values))
+
+    def ingest(self, executor=None, *, wait=True):
+        own = executor or InlineExecutor()
+        options = RunOptions(clock=self.clock, sleep=self.clock.sleep, wait_for_jobs=wait)
+        try:
+            return ingest(self.settings, own, options)
+        finally:
+            own.close()
+
+    def records(self):
+        workspace = workspace_of(self.settings)
+        version = Manifest(workspace, "by-jobs").read().newest
+        return list(JobRecords(workspace, "by-jobs", version).all())
+
+    def is_right(self, *, dead=0):
+        """The store holds all texts but the dead, each with its own vector."""
+        contents = contents_of(self.settings)
+        found = Counter(payload["text"] for payload in contents.payloads.values())
+        missing = Counter(self.texts.values()) - found
+        assert found - Counter(self.texts.values()) == Counter()
+        assert missing.total() == dead
+        for record, payload in contents.payloads.items():
+            expected = vectors_for([payload["text"]], MODEL, DIMENSION)[0]
+            np.testing.assert_allclose(contents.vectors[record], expected, atol=1e-3)
+
+    def paid(self):
+        """How often each text was charged for."""
+        times = Counter(self.server.bill.times(text) for text in set(self.texts.values()))
+        return {count: texts for count, texts in times.items() if count}
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """Makes an index at a server with planned faults."""
+    monkeypatch.setenv("FAKE_OPENAI_KEY", "sk-of-the-fake-server")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    clock = Clock()
+    monkeypatch.setattr("embedmill.job_assembly._now", clock.utc)
+    servers = []
+
+    def make(*faults, **options):
+        server = OpenAIServer(faults, options=ServerOptions(now=clock_of(clock), **options))
+        server.__enter__()
+        servers.append(server)
+        folder = tmp_path / str(next(_numbers))
+        folder.mkdir()
+        return JobIndex(folder, server, clock)
+
+    yield make
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+def clock_of(clock):
+    return lambda: clock.utc().timestamp()
+
+
+def fault(route, deed, **more):
+    return Fault(at=route, do=deed, **more)
+
+
+PASSING = {
+    "nothing": [],
+    "create: the reply is lost, the job exists": [fault("batches.create", "drop-reply")],
+    "create: the request is lost": [fault("batches.create", "drop")],
+    "create: a page of a proxy instead of a reply": [fault("batches.create", "html-200")],
+    "create: 502": [fault("batches.create", "html-502", times=2)],
+    "create: a rate limit": [fault("batches.create", "rate-limit", value="121", times=2)],
+    "create: a rate limit by date": [
+        fault("batches.create", "rate-limit", value="Thu, 01 Jan 2026 00:00:00 GMT")
+    ],
+    "create: the queue is full": [fault("batches.create", "token-limit", times=2)],
+    "upload: the reply is lost": [fault("files.create", "drop-reply")],
+    "upload: 500": [fault("files.create", "error", times=2)],
+    "listing: 500 after a lost reply": [
+        fault("batches.create", "drop-reply"),
+        fault("batches.list", "error", times=3),
+    ],
+    "poll: no answers": [fault("batches.get", "html-502", times=12)],
+    "poll: a rate limit": [fault("batches.get", "rate-limit", value="30", times=6)],
+    "poll: unknown for a moment": [fault("batches.get", "not-found", times=2)],
+    "poll: an unknown status": [fault("job", "stay", value="paused", count=4)],
+    "job: the queue is full after all": [fault("job", "fail", value="token_limit_exceeded")],
+    "job: expired with some done": [fault("job", "expire", count=9)],
+    "job: cancelled with some done": [fault("job", "cancel", count=9)],
+    "rows: server errors": [fault("job", "fail-rows", count=4)],
+    "rows: all of them server errors": [fault("job", "fail-rows", count=99)],
+    "rows: both a response and an error": [fault("job", "contradict-rows", count=2)],
+    "rows: lists of numbers": [fault("job", "as-floats")],
+    "results: cut off twice": [fault("files.content", "cut", count=900, times=2)],
+    "results: an unreadable line and a blank one": [
+        fault("job", "malformed-line"),
+        fault("job", "blank-line"),
+    ],
+    "results: an empty id of the error file": [fault("job", "empty-error-id")],
+}
+# Done, and charged for, and not delivered.
+PAID_AGAIN = {"rows: both a response and an error": 2}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_a_passing_trouble_ends_in_a_right_index_and_no_text_is_paid_for_twice(index, name):
+    made = index(*PASSING[name])
+    if name in PAID_AGAIN:
+        made.jobs["canaries"] = 0
+    report = made.ingest()
+    assert (report.status, report.problems()) == ("succeeded", [])
+    made.is_right()
+    again = PAID_AGAIN.get(name, 0)
+    assert made.paid() == ({1: 25 - again, 2: again} if again else {1: 25})
+    assert all(record.outcome is not None for record in made.records())
+    assert report.chunks.embedded == 25
+    assert report.chunks.deduplicated == 3
+
+
+@pytest.mark.parametrize("name", ["create: the reply is lost, the job exists", "nothing"])
+def test_requests_of_several_texts_bring_the_same(index, name):
+    made = index(*PASSING[name])
+    made.jobs["inputs_per_request"] = 4
+    made.ingest()
+    made.is_right()
+    assert made.paid() == {1: 25}
+
+
+@pytest.mark.parametrize("inputs", [1, 4])
+def test_a_text_that_the_model_refuses_is_a_dead_letter_and_its_neighbours_are_not(index, inputs):
+    made = index(refused_words=("number 7 ",))
+    made.jobs["inputs_per_request"] = inputs
+    report = made.ingest()
+    assert (report.status, report.dead_letters) == ("partial", 1)
+    made.is_right(dead=1)
+    assert made.paid() == {1: 24}
+
+
+def test_a_vector_that_is_not_finite_is_a_dead_letter(index):
+    made = index(fault("job", "nan-rows", count=2))
+    made.jobs["canaries"] = 0
+    report = made.ingest()
+    assert report.dead_letters == 2
+    made.is_right(dead=2)
+
+
+def test_a_text_that_the_results_lack_is_sent_again(index):
+    made = index(fault("job", "miss-rows", count=3))
+    made.jobs["canaries"] = 0
+    made.ingest()
+    made.is_right()
+    assert made.paid() == {1: 22, 2: 3}
+
+
+MENDED_BY_HAND = {
+    "a wrong key": ([fault("files.create", "bad-key")], "credentials", 0),
+    "no credit": ([fault("batches.create", "no-money")], "insufficient-quota", 0),
+    "no credit within the job": ([fault("job", "broke-rows", count=5)], "insufficient-quota", 0),
+    "a job that is refused": ([fault("job", "fail", value="invalid_url")], "job-refused", 0),
+    "a doubled row": ([fault("job", "double-rows")], "quarantined", 25),
+    "a foreign row": ([fault("job", "unknown-row")], "quarantined", 25),
+    "a row without an id": ([fault("job", "null-id-rows")], "quarantined", 25),
+    "no results at all": ([fault("job", "no-output-id")], "quarantined", 25),
+}
+
+
+@pytest.mark.parametrize("name", MENDED_BY_HAND)
+def test_what_a_person_has_to_look_at_ends_the_run_and_the_same_command_goes_on(index, name):
+    faults, code, again = MENDED_BY_HAND[name]
+    made = index(*faults)
+    with pytest.raises(StopRunError) as stopped:
+        made.ingest()
+    assert stopped.value.code == code
+    assert set(made.paid()) <= {1}
+    assert made.ingest().status == "succeeded"
+    made.is_right()
+    assert made.paid() == ({2: 25} if again else {1: 25})
+
+
+def test_results_that_the_provider_has_deleted_are_not_paid_for_again_unasked(index):
+    made = index()
+    made.ingest(wait=False)
+    made.server.jobs.get("batch_0000000001")
+    for _ in range(4):
+        made.server.jobs.get("batch_0000000001")
+    made.server.account.delete_file("file-0000000002")
+    with pytest.raises(StopRunError) as stopped:
+        made.ingest()
+    assert stopped.value.code == "results-gone"
+    assert made.paid() == {1: 25}
+
+
+def test_a_small_remainder_goes_through_the_realtime_endpoint(index):
+    made = index(fault("job", "fail-rows", count=4))
+    made.embedder["mode"] = "auto"
+    made.jobs["realtime_below"] = 10
+    made.ingest()
+    made.is_right()
+    assert made.paid() == {1: 25}
+    assert made.server.posts("/batches") == 1
+
+
+def test_at_the_deadline_a_job_is_cancelled_and_the_rest_goes_through_the_realtime_endpoint(index):
+    made = index(fault("job", "stay", value="queued", count=0))
+    made.embedder["mode"] = "auto"
+    made.jobs |= {"realtime_below": 0, "deadline_hours": 0.1, "canaries": 0}
+    made.ingest()
+    made.is_right()
+    assert made.paid() == {1: 25}
+    outcome = made.records()[0].outcome
+    assert (outcome.status, outcome.buckets.succeeded) == ("cancelled", 12)
+
+
+def test_no_more_tokens_wait_than_the_account_may_have(index):
+    made = index(enqueued_tokens=260)
+    made.embedder["enqueued_tokens"] = 260
+    made.ingest()
+    made.is_right()
+    assert made.server.posts("/batches") >= 2
+    assert all(record.outcome.status == "succeeded" for record in made.records())
+
+
+# Runs that do not wait.
+
+
+def until_done(made, runs=20):
+    statuses = []
+    for _ in range(runs):
+        report = made.ingest(wait=False)
+        statuses.append(report.status)
+        if report.status != "waiting":
+            return statuses
+        made.clock.sleep(120)
+    raise AssertionError(statuses)
+
+
+def test_a_run_that_does_not_wait_submits_and_a_later_one_collects(index):
+    made = index()
+    statuses = until_done(made)
+    assert statuses[0] == "waiting"
+    assert statuses[-1] == "succeeded"
+    assert made.server.posts("/batches") == 1
+    made.is_right()
+    assert made.paid() == {1: 25}
+
+
+def test_a_source_that_changes_while_a_job_runs_leaves_nothing_stale_and_pays_for_the_news(index):
+    made = index()
+    assert made.ingest(wait=False).status == "waiting"
+    texts = dict(TEXTS)
+    del texts["d00"], texts["twin-a"]
+    texts["d01"] = "wholly other words"
+    texts["new"] = texts["d02"]
+    made.write(texts)
+    made.clock.sleep(60)
+    assert made.ingest(wait=False).status == "waiting"
+    made.write({**texts, "newer": "the newest words", "newest": "the newest words"})
+    until_done(made)
+    made.is_right()
+    paid = Counter(made.server.bill.times(text) for text in {*TEXTS.values(), *texts.values()})
+    assert set(paid) == {1}
+    assert made.server.bill.times("the newest words") == 1
+    assert made.ingest().chunks.chunks == 0
+
+
+def test_a_changed_document_takes_the_vectors_of_chunks_that_were_in_flight(index):
+    made = index()
+    made.jobs["canaries"] = 0
+    part = "word " * 30
+    made.write({"long": f"{part}\n\nfirst", "other": "something"})
+    made.ingest(wait=False)
+    made.write({"long": f"{part}\n\nsecond", "other": "something"})
+    until_done(made)
+    assert set(made.server.bill._times.values()) == {1}
+
+
+# Processes that are killed.
+
+
+def started(made, *arguments):
+    """A run in a process of its own."""
+    config = made.folder / "index.yaml"
+    config.write_text(made.settings.model_dump_json())
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli", "ingest", str(config), "--local", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "FAKE_OPENAI_KEY": "sk-of-the-fake-server"},
+    )
+
+
+def ended(process):
+    output = process.communicate(timeout=60)[0].decode()
+    return process.returncode, output
+
+
+@pytest.fixture
+def on_disk(index):
+    """An index that outlives a process."""
+
+    def make(*faults, **options):
+        made = index(*faults, **options)
+        made.store = {"kind": "qdrant_embedded", "path": str(made.folder / "store")}
+        made.jobs |= {"poll_seconds": 0.2, "poll_most_seconds": 0.2}
+        return made
+
+    return make
+
+
+def test_the_command_says_that_it_waits_and_then_that_all_is_done(on_disk):
+    made = on_disk(polls_per_status=1)
+    status, output = ended(started(made, "--no-wait"))
+    assert status == 8, output
+    for _ in range(20):
+        status, output = ended(started(made, "--no-wait"))
+        if status != 8:
+            break
+    assert status == 0, output
+    made.is_right()
+    assert made.paid() == {1: 25}
+
+
+def test_a_process_that_is_killed_while_it_waits_is_followed_by_one_that_collects(on_disk):
+    made = on_disk(polls_per_status=3)
+    process = started(made)
+    deadline = time.monotonic() + 40
+    while made.server.plan.calls["batches.get"] < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    status, output = ended(started(made))
+    assert status == 0, output
+    made.is_right()
+    assert made.paid() == {1: 25}
+    assert made.server.posts("/batches") == 1

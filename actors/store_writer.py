@@ -53,7 +53,11 @@ class StoreWriter:
         return self._store.count(self._context.collection)
 
     def publish(self) -> None:
-        """Point the index's alias at the version's collection."""
+        """Point the index's alias at the version's collection, once it is fit to be searched."""
+        # Some stores build their graph at the end of a load.
+        finish = getattr(self._store, "finish", None)
+        if finish is not None:
+            finish(self._context.collection)
         self._store.set_alias(self._context.settings.index, self._context.collection)
 
     def alias_target(self) -> str | None:

@@ -114,6 +114,30 @@ class Dispatcher:
             raise answer[0].error
         return answer[0].value
 
+    def ask_again(
+        self,
+        address: Address,
+        method: str,
+        *arguments: object,
+        sleep: Callable[[float], None],
+    ) -> object:
+        """:meth:`ask` for what may be asked twice, until it is answered.
+
+        A worker that died is replaced by one that can answer; workers that die again and again, and
+        failures that do not pass, end the run by the fault policy.
+
+        Raises:
+            Exception: what the call raised, when asking again is of no use.
+        """
+        while True:
+            try:
+                return self.ask(address, method, *arguments)
+            except WorkerDiedError:
+                continue
+            except (TransientError, OutcomeUnknownError) as error:
+                again = self._faults.wait_before_retry((method, address), Done(0, error=error))
+                sleep(max(0.0, again - self._faults.clock()))
+
     def _attributed(
         self, ticket: int, call: _Outstanding, error: WorkerDiedError
     ) -> WorkerDiedError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -15,7 +14,7 @@ from embedmill.assembly import Layers
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
-from embedmill.errors import ShardOwnedElsewhereError, StopRunError, WorkerDiedError
+from embedmill.errors import ShardOwnedElsewhereError, StopRunError
 from embedmill.executor import Executor
 from embedmill.job_assembly import uses_jobs
 from embedmill.lease import Lease
@@ -263,11 +262,8 @@ class Execution:
         return replace(report, status="partial") if dead else report
 
     def _ask(self, address: Address, method: str, *arguments: object) -> object:
-        """Ask what may be asked twice: a worker that died is replaced by one that can answer."""
-        while True:
-            # Workers that die again and again end the run by the fault policy.
-            with contextlib.suppress(WorkerDiedError):
-                return self._dispatcher.ask(address, method, *arguments)
+        """Ask what may be asked twice."""
+        return self._dispatcher.ask_again(address, method, *arguments, sleep=self._options.sleep)
 
     def _ask_totals(self) -> list[ShardTotals]:
         return [

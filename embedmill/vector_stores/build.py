@@ -33,12 +33,12 @@ def open_store(settings: StoreSettings) -> VectorStore:
 
             return QdrantEmbeddedStore(settings)
         case QdrantServerSettings():
-            with _extra("qdrant_client", "'embedmill[qdrant]'"):
+            with _extra("qdrant_client", "'embedmill[qdrant]'", also=("httpx", "grpc")):
                 from embedmill.vector_stores.qdrant import QdrantStore
 
             return QdrantStore(settings)
         case PineconeSettings():
-            with _extra("pinecone", "'embedmill[pinecone]'"):
+            with _extra("pinecone", "'embedmill[pinecone]'", also=("httpx",)):
                 from embedmill.vector_stores.pinecone import PineconeStore
 
             return PineconeStore(settings)
@@ -67,7 +67,7 @@ def store_limits(settings: StoreSettings) -> StoreLimits:
 
             return qdrant_limits(settings)
         case PineconeSettings():
-            with _extra("pinecone", "'embedmill[pinecone]'"):
+            with _extra("pinecone", "'embedmill[pinecone]'", also=("httpx",)):
                 from embedmill.vector_stores.pinecone import pinecone_limits
 
             return pinecone_limits(settings)
@@ -84,11 +84,11 @@ def store_limits(settings: StoreSettings) -> StoreLimits:
 
 
 @contextmanager
-def _extra(module: str, requirement: str) -> Iterator[None]:
+def _extra(module: str, requirement: str, also: tuple[str, ...] = ()) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name not in {module, *also}:
             raise
         raise MissingExtraError(
             f"this store needs the module {module}, which is not installed",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from embedmill.errors import TransientError, WorkerDiedError
+from embedmill.errors import OutcomeUnknownError, TransientError, WorkerDiedError
 from embedmill.executor import Done, Executor, WorkerSpec
 from pipelines.faults import FaultPolicy
 

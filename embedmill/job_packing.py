@@ -186,14 +186,17 @@ class Packer:
             opened = rows.open_rows()
             if not opened:
                 continue
-            table, _ = self._chunks.chunks(rows.key)
+            column = self._chunks.chunks(rows.key)[0].column("text")
+            texts = column.take(pa.array(opened, pa.int64())).to_pylist()
+            start = 0
             for group in self._groups(rows, opened):
-                texts = table.column("text").take(pa.array(group, pa.int64())).to_pylist()
                 request = tuple((rows.key, row) for row in group)
-                yield rows, request, texts, [int(rows.tokens[row]) for row in group]
+                counts = [int(rows.tokens[row]) for row in group]
+                yield rows, request, texts[start : start + len(group)], counts
+                start += len(group)
 
     def _groups(self, rows: SegmentRows, opened: Sequence[int]) -> Iterator[list[int]]:
-        """Rows of one request each: few enough, not too many tokens, lonely ones alone."""
+        """Rows of one request each, in order: not too many, nor their tokens; lonely ones alone."""
         group: list[int] = []
         tokens = 0
         most = self._limits.tokens_per_request

@@ -9,8 +9,10 @@ from embedmill.assembly import Layers, embedder_of
 from embedmill.counts import ChunkCounts
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import EmbedOutcome
+from embedmill.errors import EmbedmillError
 from embedmill.job_assembly import job_runner_of
 from embedmill.run_context import RunContext
+from embedmill.scratch_folder import ScratchFolder
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
 
@@ -40,13 +42,20 @@ class EmbeddingJobRunner:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._layers = Layers(context)
-        self._runner = job_runner_of(
-            context,
-            self._layers.workspace,
-            self._layers.chunks,
-            self._layers.vectors,
-            embedder_of(context.settings, context.embedding),
-        )
+        self._scratch = ScratchFolder("embedmill-jobs-")
+        self._embedder = embedder_of(context.settings, context.embedding)
+        try:
+            self._runner = job_runner_of(
+                context,
+                self._layers.workspace,
+                self._layers.chunks,
+                self._layers.vectors,
+                self._embedder,
+                self._scratch.path,
+            )
+        except EmbedmillError:
+            self._close_own()
+            raise
 
     def advance(
         self,
@@ -71,8 +80,15 @@ class EmbeddingJobRunner:
         return JobsAdvanced(done, advance.jobs, advance.rows, advance.wait_s, advance.resting)
 
     def close(self) -> None:
-        """Remove the files on the local disk."""
+        """Close the connections and remove the files on the local disk."""
         self._runner.close()
+        self._close_own()
+
+    def _close_own(self) -> None:
+        close = getattr(self._embedder, "close", None)
+        if close is not None:
+            close()
+        self._scratch.close()
 
     def _bury(self, key: SegmentKey, outcome: EmbedOutcome) -> None:
         if outcome.failures:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -96,6 +95,7 @@ def job_runner_of(
     chunks: ChunkLayer,
     vectors: VectorLayer,
     realtime: Embedder,
+    scratch: Path,
 ) -> JobRunner:
     """The runner of a run's embedding jobs.
 
@@ -105,13 +105,13 @@ def job_runner_of(
         chunks: of the version.
         vectors: of the version.
         realtime: the same model without jobs; used for known texts, and in mode ``auto``.
+        scratch: local folder; holds a file of requests and the results of one job at a time.
     """
     settings = context.settings.embedder
     assert isinstance(settings, OpenAIEmbedderSettings)
     jobs = settings.jobs
     # The runner asks again by itself, and does not sleep while it does.
     provider, template = build_provider(settings, context.embedding, read_retries=0)
-    scratch = Path(tempfile.mkdtemp(prefix="embedmill-jobs-"))
     texts = KNOWN_TEXTS[: jobs.canaries]
     known = known_vectors(workspace, context, texts, realtime) if texts else None
     auto = settings.mode == "auto"

@@ -8,7 +8,6 @@ runner reads the records and goes on. One that was interrupted by an error is no
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -79,8 +78,10 @@ class JobRunner:
         self._segments = WaitingSegments(parts.chunks, parts.vectors, parts.records, self._history)
 
     def close(self) -> None:
-        """Remove the files on the local disk."""
-        shutil.rmtree(self._p.scratch, ignore_errors=True)
+        """Close the provider's connections, where it has any."""
+        close = getattr(self._p.provider, "close", None)
+        if close is not None:
+            close()
 
     def offer(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
         """A segment needs vectors.

@@ -162,6 +162,7 @@ class JobRehearsal:
         self.canaries = KNOWN[:canaries]
         self.inputs_per_request = 1
         self.done: list[tuple[SegmentKey, EmbedOutcome]] = []
+        self._folder = ""
         self._lives = 0
 
     def add(
@@ -190,10 +191,9 @@ class JobRehearsal:
         self.loans[key] = list(loans)
         return key
 
-    def runner(self, process: Process | None = None) -> JobRunner:
-        """A new process' runner."""
+    def _runner(self, process: Process | None = None) -> JobRunner:
         self._lives += 1
-        scratch = Path(tempfile.mkdtemp(prefix="job-rehearsal-"))
+        scratch = Path(tempfile.mkdtemp(prefix="life-", dir=self._folder))
         process = process or Process()
         workspace = CrashingWorkspace(self.workspace, process)
         chunks = ChunkLayer(workspace, "jobs", _CHUNKING.id)
@@ -237,14 +237,12 @@ class JobRehearsal:
             wait: False ends it when the provider has all that can be sent.
             limit: advances after which it counts as hung.
         """
-        runner = self.runner(process)
-        try:
+        with tempfile.TemporaryDirectory(prefix="job-rehearsal-") as self._folder:
+            runner = self._runner(process)
             left = self.waiting()
             for key in left:
                 runner.offer(key, self.loans[key])
             return self._advanced(runner, set(left), wait=wait, limit=limit)
-        finally:
-            runner.close()
 
     def _advanced(
         self, runner: JobRunner, left: set[SegmentKey], *, wait: bool, limit: int

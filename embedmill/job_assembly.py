@@ -115,7 +115,6 @@ def job_runner_of(
     texts = KNOWN_TEXTS[: jobs.canaries]
     known = known_vectors(workspace, context, texts, realtime) if texts else None
     auto = settings.mode == "auto"
-    deadline = timedelta(hours=jobs.deadline_hours) if jobs.deadline_hours and auto else None
     parts = JobParts(
         chunks=chunks,
         vectors=vectors,
@@ -137,13 +136,17 @@ def job_runner_of(
         policy=_policy(jobs),
         realtime=realtime if auto else None,
         realtime_below=jobs.realtime_below,
-        deadline=_now() + deadline if deadline else None,
+        deadline=_deadline(jobs) if auto else None,
     )
     return JobRunner(parts)
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _deadline(jobs: EmbeddingJobSettings) -> datetime | None:
+    return _now() + timedelta(hours=jobs.deadline_hours) if jobs.deadline_hours else None
 
 
 def _policy(jobs: EmbeddingJobSettings) -> JobPolicy:

@@ -132,8 +132,8 @@ def complaints(made, expected, dying, lost):
 
 
 def test_two_deaths_are_no_worse_than_one():
-    for first in range(1, 12):
-        for second in range(1, 6):
+    for first in range(1, 12, 2):
+        for second in range(1, 6, 2):
             made = split_segments()
             for number in (first, second):
                 with pytest.raises(Crash):

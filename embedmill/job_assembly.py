@@ -136,7 +136,7 @@ def job_runner_of(
         policy=_policy(jobs),
         realtime=realtime if auto else None,
         realtime_below=jobs.realtime_below,
-        deadline=_deadline(jobs) if auto else None,
+        deadline=_deadline(jobs, context.run) if auto else None,
     )
     return JobRunner(parts)
 
@@ -145,8 +145,11 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _deadline(jobs: EmbeddingJobSettings) -> datetime | None:
-    return _now() + timedelta(hours=jobs.deadline_hours) if jobs.deadline_hours else None
+def _deadline(jobs: EmbeddingJobSettings, run: str) -> datetime | None:
+    """From the beginning of the run on, which its id tells, whoever takes over its runner."""
+    if jobs.deadline_hours is None:
+        return None
+    return datetime.strptime(run, "%Y%m%dT%H%M%S%z") + timedelta(hours=jobs.deadline_hours)
 
 
 def _policy(jobs: EmbeddingJobSettings) -> JobPolicy:

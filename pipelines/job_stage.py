@@ -133,7 +133,7 @@ class JobStage:
             del self._loans[key]
             self._on_embedded(key)
         # Without jobs there is nothing to ask about until there is something to say.
-        asks = advanced.jobs or advanced.wait_s
+        asks = advanced.jobs or advanced.wait_s or not advanced.resting
         pause = max(advanced.wait_s, _PAUSE_S) if asks else math.inf
         if pause == math.inf and flush and self._loans and not self._new:
             raise RuntimeError(

@@ -255,7 +255,7 @@ class JobRehearsal:
             left -= {key for key, _ in advance.done}
             if not wait and advance.resting and advance.jobs:
                 break
-            if left and not advance.jobs and not advance.wait_s:
+            if left and advance.resting and not (advance.jobs or advance.wait_s):
                 raise AssertionError(f"nothing brings vectors to {sorted(left)}")
             if len(advances) > limit:
                 raise AssertionError(f"no end after {limit} advances")

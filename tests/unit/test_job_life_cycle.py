@@ -413,6 +413,21 @@ def test_a_bad_text_dies_at_the_realtime_endpoint_too():
     assert made.provider.jobs == []
 
 
+def test_slow_calls_are_spread_over_several_advances():
+    made = auto(below=100)
+    real = made.provider.embed
+
+    def slow(texts, role):
+        made.clock.sleep(61)
+        return real(texts, role)
+
+    made.provider.embed = slow
+    advances = made.run()
+    settled(made)
+    assert [len(advance.done) for advance in advances] == [1, 1, 1]
+    assert not any(advance.resting for advance in advances[:2])
+
+
 @pytest.mark.parametrize("hours", [0.0, 0.1, 1.0])
 def test_at_the_deadline_jobs_are_cancelled_and_what_they_did_is_kept(hours):
     made = auto(on("job", "stick", times=0), below=0)

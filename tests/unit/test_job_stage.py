@@ -47,9 +47,9 @@ class PlannedRunner:
                 raise error
         self.offered += [key for key, _ in offers]
         if provider.silent:
-            return JobsAdvanced((), 0, len(self.offered), 0.0, True)
+            return JobsAdvanced((), 0, len(self.offered), 0.0, provider.resting)
         if not flush:
-            return JobsAdvanced((), 0, len(self.offered), 0.0, False)
+            return JobsAdvanced((), 0, len(self.offered), 0.0, True)
         provider.questions -= 1
         if provider.questions > 0:
             return JobsAdvanced((), 1, len(self.offered), provider.wait_s, provider.resting)
@@ -130,6 +130,19 @@ def test_a_runner_that_says_no_time_is_not_asked_in_a_busy_loop(clock):
     made.stage.add(KEYS[0])
     made.run()
     assert clock.now >= 49 * 0.2
+
+
+def test_a_runner_that_has_more_to_do_is_asked_again_though_it_has_no_jobs(clock):
+    made = Stage(clock)
+    made.provider.silent = True
+    made.provider.resting = False
+    made.stage.add(KEYS[0])
+    for _ in range(20):
+        made.step()
+    assert len(made.provider.asked) > 5
+    made.provider.silent = False
+    made.run()
+    assert made.embedded == [KEYS[0]]
 
 
 def test_a_new_segment_is_offered_at_once_whatever_the_runner_waits_for(clock):

@@ -42,7 +42,7 @@ class Deadlines:
     call: float = 900.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Actor:
     address: Address
     handle: Any
@@ -51,10 +51,21 @@ class _Actor:
     started: float
     process: tuple[int, str] | None = None
     built: bool = False
-    # Tickets of its calls, with the reference to the notes of each.
+    # Tickets of its calls, oldest first, with the reference to the notes of each.
     calls: dict[int, Any] = field(default_factory=dict)
+    # Of these, the ones whose end is known, with the reference to what they returned.
+    ended: dict[int, Any] = field(default_factory=dict)
     # When what it does now began.
     since: float = 0.0
+
+    def in_turn(self) -> list[tuple[int, Any]]:
+        """Take the calls that have ended and before which none is still open."""
+        turn = []
+        for ticket in self.calls:
+            if ticket not in self.ended:
+                break
+            turn.append((ticket, self.ended.pop(ticket)))
+        return turn
 
 
 class RayExecutor:
@@ -152,16 +163,26 @@ class RayExecutor:
         return actor
 
     def wait(self, timeout_s: float) -> list[Done]:
-        """See ``Executor.wait``; calls of one worker end in the order of submission."""
-        if not self._refs:
-            return []
-        refs = list(self._refs)
-        ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
-        if ready:
-            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
-        self._watch()
-        ended = [(self._refs.pop(ref), ref) for ref in ready]
-        return [self._done(*named, ref) for named, ref in sorted(ended, key=lambda e: e[0][0])]
+        """See ``Executor.wait``; calls of one worker end in the order of submission.
+
+        When a worker dies, Ray may report a call that was queued before the one that ran: whose
+        end is known early waits for its elders.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._refs:
+            left = max(0.0, deadline - time.monotonic())
+            refs = list(self._refs)
+            ready, _ = ray.wait(refs, num_returns=1, timeout=left, fetch_local=False)
+            if ready:
+                ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+            self._watch()
+            ended = [(*self._refs.pop(ref), ref) for ref in ready]
+            for ticket, actor, ref in ended:
+                actor.ended[ticket] = ref
+            turn = {t: (actor, ref) for _, actor, _ in ended for t, ref in actor.in_turn()}
+            if turn or not ready:
+                return [self._done(ticket, *turn[ticket]) for ticket in sorted(turn)]
+        return []
 
     def _done(self, ticket: int, actor: _Actor, ref: ray.ObjectRef[Any]) -> Done:
         notes_ref = actor.calls.pop(ticket)

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 READ, SHARD = "read", "shard"
 # Blocks read ahead of the one being drafted, per reader.
 _READ_AHEAD = 2
+# A row that ran alone at this many deaths is to blame: one may be an accident.
+_ROW_DEATHS = 2
 
 BlockName = tuple[int, int]
 
@@ -195,7 +197,7 @@ class Scan:
 
     def _submit(self) -> None:
         for worker, queue in self._queues.items():
-            while queue and self._dispatcher.has_room(SHARD, worker):
+            while queue and self._has_room(worker, queue[0]):
                 draft = queue.popleft()
                 self._running[worker].append(draft)
                 self._dispatcher.call(
@@ -207,12 +209,20 @@ class Scan:
                     then=partial(self._on_drafted, worker),
                 )
 
+    def _has_room(self, worker: int, draft: _Draft) -> bool:
+        running = self._running[worker]
+        if any(one.only is not None for one in (draft, *running)):
+            # Rows under suspicion go one at a time: the answer of a row may be lost with the
+            # worker that the next row ends, and the wrong one would be blamed.
+            return not running
+        return self._dispatcher.has_room(SHARD, worker)
+
     def _poisoned(self, worker: int, draft: _Draft) -> Mapping[int, str]:
         if draft.only is None:
             return {}
         row = draft.only[0]
         deaths = self._blame[worker, draft.block.name, row]
-        return {row: f"drafting it ended {deaths + 1} workers"} if deaths else {}
+        return {row: f"drafting it ended {deaths + 1} workers"} if deaths >= _ROW_DEATHS else {}
 
     def _on_drafted(self, worker: int, done: Done) -> None:
         draft = self._running[worker].popleft()

@@ -12,85 +12,97 @@ from embedmill.run_report import read_reports
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+TEXTS = made_up_texts(300)
 
 
 @pytest.fixture
-def begun(index, run):
-    """Starts a run and returns in the middle of it."""
+def begin(index, run):
+    """Starts a run, or resumes one, and returns in the middle of it."""
 
-    def begin(texts, arguments):
-        index.write(texts)
+    def begin(*arguments):
+        index.write(TEXTS)
         index.settings()
+        enough = index.calls() + 5
         command = run(*arguments)
-        command.wait_until(lambda: index.calls() >= 5)
+        command.wait_until(lambda: index.calls() >= enough)
         assert command.process.poll() is None, command.stderr.read_text()
         return command
 
     return begin
 
 
-@pytest.mark.ray
-def test_workers_end_with_their_driver_and_let_go_of_the_store(begun, index, run, uninterrupted):
-    texts = made_up_texts(300)
-    command = begun(texts, [])
-    # Ray's agents look for their raylet for a minute; they hold nothing of ours.
-    others = [p for p in command.processes() if p.pid != command.pid and "Agent" not in p.name()]
-    assert len([process for process in others if process.name().startswith("ray::Host")]) > 3
-    os.kill(command.pid, signal.SIGKILL)
-    command.wait(10)
-    assert psutil.wait_procs(others, timeout=15)[1] == []
-    finishes(index, run(), uninterrupted(texts)[0])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "number"),
-    [
-        pytest.param(["--local"], signal.SIGINT, id="local"),
-        pytest.param([], signal.SIGTERM, id="ray", marks=pytest.mark.ray),
-    ],
-)
-def test_a_run_that_is_asked_to_stop_can_be_resumed(
-    begun, index, run, uninterrupted, arguments, number
-):
-    texts = made_up_texts(300)
-    command = begun(texts, arguments)
-    others = [process for process in command.processes() if process.pid != command.pid]
-    os.kill(command.pid, number)
-    assert command.wait() == INTERRUPTED
-    assert psutil.wait_procs(others, timeout=15)[1] == []
-    said = command.stderr.read_text()
-    assert "the run was stopped; all that was committed is kept" in said
-    assert "next: run the same command again to go on" in said
-    reports = [report for _, report in read_reports(workspace_of(index.settings()), "rehearsal")]
-    assert [report.status for report in reports] == ["interrupted"]
-    # In the end every text has been embedded once: what was in flight was waited for.
-    expected, embedded_once = uninterrupted(texts)
-    finishes(index, run(*arguments), expected)
-    assert index.texts_embedded() == embedded_once
-
-
-@pytest.mark.ray
-def test_ctrl_c_in_a_terminal_reaches_every_process_and_still_stops_in_order(begun, index):
-    command = begun(made_up_texts(300), [])
-    os.killpg(command.pid, signal.SIGINT)
-    assert command.wait() == INTERRUPTED
-    assert "Traceback" not in command.stderr.read_text()
-
-
-@pytest.mark.ray
-def test_a_run_does_not_wait_for_a_ray_that_is_gone(begun, index, run, uninterrupted):
-    texts = made_up_texts(300)
-    command = begun(texts, [])
-    raylets = [process for process in command.processes() if process.name() == "raylet"]
-    assert len(raylets) == 1
-    raylets[0].kill()
-    # Workers that live may finish the run; then it has succeeded.
-    expected = uninterrupted(texts)[0]
-    finishes(index, command if command.wait(90) == 0 else run(), expected)
-
-
 def finishes(index, command, expected):
     assert command.wait() == 0, command.stderr.read_text()
     assert command.report()["status"] == "succeeded"
     assert_same_contents(contents_of(index.settings()), expected)
+
+
+def others_of(command):
+    # Ray's agents look for a raylet that was killed for a minute; they hold nothing of ours.
+    return [p for p in command.processes() if p.pid != command.pid and "Agent" not in p.name()]
+
+
+def statuses(index):
+    reports = read_reports(workspace_of(index.settings()), "rehearsal")
+    return [report.status if report else None for _, report in reports]
+
+
+def test_a_run_in_one_process_that_is_asked_to_stop_can_be_resumed(
+    begin, index, run, uninterrupted
+):
+    interrupted = begin("--local")
+    asked_to_stop(interrupted, signal.SIGINT)
+    assert statuses(index) == ["interrupted"]
+    expected, embedded_once = uninterrupted(TEXTS)
+    finishes(index, run("--local"), expected)
+    # What was in flight was waited for: nothing was embedded twice.
+    assert index.texts_embedded() == embedded_once
+
+
+@pytest.mark.ray
+def test_a_run_on_ray_goes_on_after_its_driver_was_killed_and_after_it_was_asked_to_stop(
+    begin, index, run, uninterrupted
+):
+    killed = begin()
+    others = others_of(killed)
+    assert len([process for process in others if process.name().startswith("ray::Host")]) > 3
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait(10)
+    assert psutil.wait_procs(others, timeout=20)[1] == []
+    embedded_twice_at_most = 2 * (32 + 10)
+
+    asked_to_stop(begin(), signal.SIGTERM)
+    # As by Ctrl-C in a terminal: every process of the session gets it.
+    asked_to_stop(begin(), signal.SIGINT, all_of_them=True)
+    assert statuses(index) == ["interrupted", "interrupted", None]
+
+    expected, embedded_once = uninterrupted(TEXTS)
+    finishes(index, run(), expected)
+    assert index.texts_embedded() <= embedded_once + embedded_twice_at_most
+
+
+def asked_to_stop(command, number, *, all_of_them=False):
+    """It ends with the status of an interrupted run, says so, and leaves no process."""
+    others = others_of(command)
+    if all_of_them:
+        os.killpg(command.pid, number)
+    else:
+        os.kill(command.pid, number)
+    assert command.wait() == INTERRUPTED, command.stderr.read_text()
+    assert psutil.wait_procs(others, timeout=20)[1] == []
+    said = command.stderr.read_text()
+    assert "the run was stopped; all that was committed is kept" in said
+    assert "next: run the same command again to go on" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.ray
+def test_a_run_does_not_wait_for_a_ray_that_is_gone(begin, index, run, uninterrupted):
+    command = begin()
+    raylets = [process for process in command.processes() if process.name() == "raylet"]
+    assert len(raylets) == 1
+    raylets[0].kill()
+    expected = uninterrupted(TEXTS)[0]
+    # Workers that live may finish the run; then it has succeeded.
+    finishes(index, command if command.wait(90) == 0 else run(), expected)

@@ -112,29 +112,25 @@ def letters_of(settings):
     return open_letters(workspace, settings.index, version)
 
 
-@pytest.mark.parametrize(("embed_workers", "shard_workers"), [(1, 2), (3, 3)])
-def test_the_number_of_workers_changes_nothing(
-    open_executor, rehearsal, expected, embed_workers, shard_workers
-):
-    texts = made_up_texts(150, seed=embed_workers)
+def test_more_workers_change_nothing(open_executor, rehearsal, expected):
+    texts = made_up_texts(150, seed=3)
     rehearsal.write(texts)
-    settings = rehearsal.settings(embed_workers=embed_workers, shard_workers=shard_workers)
+    settings = rehearsal.settings(embed_workers=3, shard_workers=3)
     executor = open_executor()
     ingest(settings, executor)
     executor.close()
     assert_same_contents(contents_of(settings), expected(texts))
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_a_run_needs_no_more_cores_than_it_has_embedders(rehearsal, expected, cores):
+def test_one_core_is_enough(rehearsal, expected):
     texts = made_up_texts(60)
     rehearsal.write(texts)
-    settings = rehearsal.settings(embed_workers=cores)
+    settings = rehearsal.settings(embed_workers=1)
     # A Ray of its own: this process is connected to another one.
     code = (
         "import sys; from pathlib import Path; from actors.actor_pool import RayExecutor;"
         "from embedmill.settings_file import load_settings; from pipelines.ingest import ingest\n"
-        f"executor = RayExecutor(cpus={cores}, object_store_bytes=100 * 2**20)\n"
+        "executor = RayExecutor(cpus=1, object_store_bytes=100 * 2**20)\n"
         "ingest(load_settings(Path(sys.argv[1]), []), executor)\n"
         "executor.close()"
     )

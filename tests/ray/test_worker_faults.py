@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections import Counter
 
 import pytest
@@ -97,7 +98,7 @@ def test_documents_that_end_their_embedder_end_alone_in_the_dead_letters(
     poison = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
     rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
     inject(Faults(embedding={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
-    executor = open_executor(call=5.0)
+    executor = open_executor(call=4.0)
     settings = rehearsal.settings()
     report = ingest(settings, executor)
     executor.close()
@@ -116,7 +117,7 @@ def test_documents_that_end_their_drafter_end_alone_in_the_dead_letters(
     poison = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
     rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
     inject(Faults(parsing={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
-    executor = open_executor(call=5.0)
+    executor = open_executor(call=4.0)
     settings = rehearsal.settings()
     report = ingest(settings, executor)
     executor.close()
@@ -246,3 +247,26 @@ def test_nothing_of_an_ended_call_stays_with_the_executor(open_executor):
             ended += executor.wait(30.0)
     kept = [executor._refs, executor._parts, executor._actors["plain", 0].calls]
     assert [len(some) for some in kept] == [0, 0, 0]
+
+
+class Slow:
+    """A worker that takes its time, or ends."""
+
+    def rest(self, seconds):
+        time.sleep(seconds)
+
+    def end(self):
+        os._exit(1)
+
+
+def test_calls_of_a_worker_that_died_end_in_the_order_of_submission(open_executor, by_value):
+    executor = open_executor()
+    for life in range(5):
+        executor.add_pool(f"pool-{life}", [pipelines.pools.WorkerSpec(Slow, ())])
+        calls = [("rest", 0.0), ("rest", 0.05), ("end",), *[("rest", 0.0)] * 20]
+        tickets = [executor.submit(f"pool-{life}", 0, *call) for call in calls]
+        ended = []
+        while len(ended) < len(tickets):
+            ended += [done.ticket for done in executor.wait(30.0)]
+        assert ended == tickets
+        executor.replace(f"pool-{life}", 0)

@@ -67,7 +67,7 @@ class Command:
         """``kill -9`` of every process; returns when none is left."""
         while True:
             # The driver may be gone already, and is no process any more once it was waited for.
-            left = [p for p in self.processes() if p.status() != psutil.STATUS_ZOMBIE]
+            left = [p for p in self.processes() if lives(p)]
             if not left:
                 break
             for process in left:
@@ -96,3 +96,11 @@ class KilledIndex(Rehearsal):
     def texts_embedded(self):
         """Texts that were given to the embedder, all runs together."""
         return sum(count for _, count in embedded_batches(self.embed_log))
+
+
+def lives(process):
+    """Whether a process runs; it may be gone by the time that it is asked."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

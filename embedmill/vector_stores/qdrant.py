@@ -46,8 +46,9 @@ from embedmill.vector_stores.qdrant_upserts import Upserts
 _IDS = 10_000
 # Records in one answer with their vectors: 8 MB at 1,536 components.
 _FETCHED = 256
-# Between two looks at a collection that is being optimised.
-_LOOK_AGAIN_S = 1.0
+# Between two looks at a collection that is being optimised: the first, and the longest later on.
+_FIRST_LOOK_S = 0.1
+_LATER_LOOK_S = 5.0
 
 
 class QdrantStore:
@@ -240,7 +241,7 @@ class QdrantStore:
         """
         self._written(collection)
         self._build_graph(collection)
-        until, greens = self._clock() + deadline_s, 0
+        until, greens, pause = self._clock() + deadline_s, 0, _FIRST_LOOK_S
         # Twice: right after a change the server may not have noticed yet what there is to do.
         while greens < 2:
             status = self._unbroken(collection).status
@@ -251,7 +252,8 @@ class QdrantStore:
                         f"collection {collection!r} is still {status} after {deadline_s:g} seconds",
                         code="optimising",
                     )
-                self._sleep(_LOOK_AGAIN_S)
+                self._sleep(pause)
+                pause = min(2 * pause, _LATER_LOOK_S)
 
     def close(self) -> None:
         """Close the connections."""

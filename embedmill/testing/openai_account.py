@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from embedmill.openai_tokens import estimated_tokens
-from embedmill.testing.openai_faults import FaultPlan
+from embedmill.testing.fake_api import RefusedRequest, Reply
+from embedmill.testing.fault_plan import FaultPlan
+from embedmill.testing.openai_faults import Fault
 
 # As OpenAI's: bytes of a batch file, seconds that files are kept.
 FILE_BYTES = 209_715_200
 KEPT_S = 30 * 86_400
 
 
-class ApiError(Exception):
-    """An error reply in the making."""
+class ApiError(RefusedRequest):
+    """An error reply in OpenAI's shape.
+
+    Attributes:
+        status: of HTTP.
+        body: as JSON.
+    """
 
     def __init__(
         self,
@@ -30,11 +37,11 @@ class ApiError(Exception):
         kind: str = "invalid_request_error",
         code: str | None = None,
         param: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
         self.status = status
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-        self.headers: dict[str, str] = {}
+        super().__init__(Reply.of_json(self.body, status, headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,7 @@ class Account:
 
     folder: Path
     options: ServerOptions
-    plan: FaultPlan
+    plan: FaultPlan[Fault]
     bill: Bill = field(default_factory=Bill)
     lock: threading.RLock = field(default_factory=threading.RLock)
     files: dict[str, StoredFile] = field(default_factory=dict)

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from embedmill.testing.openai_account import ApiError
+from embedmill.testing.fake_api import Reply
+from embedmill.testing.openai_account import ApiError, StoredFile
 from embedmill.testing.openai_faults import Fault
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Part of a file.
-
-    Attributes:
-        status: 200, or 206 for a part that was asked for.
-        start: first byte.
-        stated: bytes that the reply promises.
-        sent: bytes that it has; fewer when it is planned to break off.
-        content_range: for the header of that name.
-    """
-
-    status: int
-    start: int
-    stated: int
-    sent: int
-    content_range: str
+_CHUNK = 1 << 18
 
 
-def content_parts(path: Path, asked: str | None, faults: list[Fault]) -> Part:
-    """What to send.
+def content_reply(file: StoredFile, asked: str | None, faults: Sequence[Fault]) -> Reply:
+    """The file, or the part of it that was asked for, as it is read.
 
     Args:
-        path: of the file.
+        file: that is sent.
         asked: the ``Range`` header.
         faults: ``cut`` sends ``count`` bytes and hangs up; ``cut-at-line`` the same, but to the end
             of the line; ``short`` as well, and promises no more than it sends.
@@ -41,7 +25,7 @@ def content_parts(path: Path, asked: str | None, faults: list[Fault]) -> Part:
     Raises:
         ApiError: the file has no such part.
     """
-    size = path.stat().st_size
+    size = file.size
     found = re.fullmatch(r"bytes=(\d+)-", asked or "")
     start = int(found[1]) if found else 0
     if found and start >= size:
@@ -51,9 +35,22 @@ def content_parts(path: Path, asked: str | None, faults: list[Fault]) -> Part:
         if fault.do == "cut":
             sent = min(sent, fault.count)
         if fault.do in {"cut-at-line", "short"}:
-            sent = min(sent, _line_end(path, start + fault.count) - start)
+            sent = min(sent, _line_end(file.path, start + fault.count) - start)
             stated = sent if fault.do == "short" else stated
-    return Part(206 if found else 200, start, stated, sent, f"bytes {start}-{size - 1}/{size}")
+    headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+    if found:
+        headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+    status, kind = 206 if found else 200, "application/octet-stream"
+    return Reply(status, _bytes_of(file.path, start, sent), kind, headers, stated)
+
+
+def _bytes_of(path: Path, start: int, length: int) -> Iterator[bytes]:
+    with path.open("rb") as source:
+        source.seek(start)
+        left = length
+        while left and (chunk := source.read(min(left, _CHUNK))):
+            yield chunk
+            left -= len(chunk)
 
 
 def _line_end(path: Path, position: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from io import BufferedIOBase
 
+from embedmill.testing.fake_api import Request
 from embedmill.testing.openai_account import ApiError
 
 _CHUNK = 1 << 18
@@ -14,13 +14,13 @@ _CHUNK = 1 << 18
 class MultipartReader:
     """Reads the parts of one body in turn; a part's content has to be read before the next part."""
 
-    def __init__(self, stream: BufferedIOBase, length: int, content_type: str) -> None:
+    def __init__(self, request: Request) -> None:
+        content_type = request.headers.get("content-type", "")
         found = re.search(r'boundary="?([^";]+)"?', content_type)
         if found is None:
             raise ApiError(400, "no multipart body")
         self._mark = b"\r\n--" + found[1].encode("ascii")
-        self._stream = stream
-        self._left = length
+        self._request = request
         # The first boundary has no line before it.
         self._buffer = b"\r\n"
 
@@ -39,11 +39,6 @@ class MultipartReader:
                 self._until(self._mark),
             )
 
-    def drain(self) -> None:
-        """Read what is left of the body."""
-        while self._read():
-            self._buffer = b""
-
     def _until(self, mark: bytes) -> Iterator[bytes]:
         while True:
             at = self._buffer.find(mark)
@@ -59,8 +54,7 @@ class MultipartReader:
                 raise ApiError(400, "the multipart body ends early")
 
     def _read(self) -> bool:
-        more = self._stream.read(min(_CHUNK, self._left))
-        self._left -= len(more)
+        more = self._request.read(_CHUNK)
         self._buffer += more
         return bool(more)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,47 +11,28 @@ from embedmill.testing.openai_account import ApiError
 from embedmill.testing.openai_embeddings import encoded
 from embedmill.testing.openai_faults import Fault
 
-RawReply = Callable[[int, str, bytes, dict[str, str]], None]
-_PAGE = (
-    "<html><head><title>502 Bad Gateway</title><style>h1 {color: red}</style></head>"
-    "<body><center><h1>502 Bad Gateway</h1></center><hr>cloudflare</body></html>"
-)
 
-
-class DroppedError(Exception):
-    """The connection ends without a reply."""
-
-
-def before_reply(fault: Fault, raw_reply: RawReply) -> None:
-    """Do what is planned to happen instead of the work.
+def refuse(fault: Fault) -> None:
+    """Refuse, where that is what is planned.
 
     Raises:
-        ApiError: an error is to be the reply.
-        DroppedError: there is to be none.
+        ApiError: as the real server words it.
     """
-    match fault.do:
-        case "drop":
-            raise DroppedError
-        case "slow":
-            time.sleep(fault.seconds)
-        case "html-502" | "html-200":
-            raw_reply(int(fault.do[-3:]), "text/html", _PAGE.encode(), {})
-        case _:
-            error = _errors().get(fault.do)
-            if error is not None:
-                _refuse(fault, error)
+    error = _errors(fault).get(fault.do)
+    if error is not None:
+        raise error
 
 
-def after_reply(fault: Fault) -> None:
-    """Hang up when the work is done, where that is planned."""
-    if fault.do == "drop-reply":
-        raise DroppedError
-
-
-def _errors() -> dict[str, ApiError]:
-    limit = ApiError(429, "Rate limit reached", kind="requests", code="rate_limit_exceeded")
+def _errors(fault: Fault) -> dict[str, ApiError]:
+    status = int(fault.value) if fault.do == "error" and fault.value else 500
     return {
-        "rate-limit": limit,
+        "rate-limit": ApiError(
+            429,
+            "Rate limit reached",
+            kind="requests",
+            code="rate_limit_exceeded",
+            headers={fault.header: fault.value} if fault.value else None,
+        ),
         "no-money": ApiError(
             429,
             "You exceeded your current quota, please check your plan and billing details.",
@@ -60,21 +40,13 @@ def _errors() -> dict[str, ApiError]:
             code="insufficient_quota",
         ),
         "bad-key": ApiError(401, "Incorrect API key provided: sk-abc.", code="invalid_api_key"),
-        "error": ApiError(500, "The server had an error", kind="server_error"),
+        "error": ApiError(status, "The server had an error", kind="server_error"),
         "not-found": ApiError(404, "No such object"),
         "token-limit": ApiError(400, "Enqueued token limit reached", code="token_limit_exceeded"),
     }
 
 
-def _refuse(fault: Fault, error: ApiError) -> None:
-    if fault.do == "rate-limit" and fault.value:
-        error.headers[fault.header] = fault.value
-    if fault.do == "error" and fault.value:
-        error.status = int(fault.value)
-    raise error
-
-
-def spoiled(record: dict[str, Any], faults: list[Fault]) -> dict[str, Any]:
+def spoiled(record: dict[str, Any], faults: Sequence[Fault]) -> dict[str, Any]:
     """A reply of the embeddings endpoint, as it is planned to be wrong."""
     for fault in faults:
         data = record.get("data")

@@ -7,7 +7,7 @@ from typing import Any
 
 from embedmill.testing.pinecone_fake_index import FakeIndex, Namespace, Project
 from embedmill.testing.pinecone_fake_replies import control_refusal, refusal
-from embedmill.testing.pinecone_fake_vectors import Query, Reply, paged
+from embedmill.testing.pinecone_fake_vectors import Done, Query, paged
 
 _INDEX_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,43}[a-z0-9])?")
 # Printable ASCII without space and / ? # % & = \ ; +
@@ -19,7 +19,7 @@ _MAX_ALIASES = 1000
 _TIME = "2026-11-01T12:00:00Z"
 
 
-def create_index(project: Project, body: Any, url: str) -> Reply:  # noqa: ANN401 (JSON)
+def create_index(project: Project, body: Any, url: str) -> Done:  # noqa: ANN401 (JSON)
     """Create an index of vectors; other schemas are not needed here."""
     name = body.get("name", "")
     if not _INDEX_NAME.fullmatch(name):
@@ -36,28 +36,28 @@ def create_index(project: Project, body: Any, url: str) -> Reply:  # noqa: ANN40
         raise control_refusal(400, "INVALID_ARGUMENT", "Invalid schema")
     index = FakeIndex(name, field, body.get("deployment") or {}, project.options)
     project.indexes[name] = index
-    return Reply(_described(project, index, url), status=201)
+    return Done(_described(project, index, url), status=201)
 
 
-def list_indexes(project: Project, url: str) -> Reply:
+def list_indexes(project: Project, url: str) -> Done:
     """All indexes."""
-    return Reply({"indexes": [_described(project, one, url) for one in project.indexes.values()]})
+    return Done({"indexes": [_described(project, one, url) for one in project.indexes.values()]})
 
 
-def get_index(project: Project, name: str, url: str) -> Reply:
+def get_index(project: Project, name: str, url: str) -> Done:
     """One index; the more often it is looked at, the readier."""
     index = _index(project, name)
     index.looks += 1
-    return Reply(_described(project, index, url))
+    return Done(_described(project, index, url))
 
 
-def delete_index(project: Project, name: str) -> Reply:
+def delete_index(project: Project, name: str) -> Done:
     """Delete an index with all that is in it."""
     project.indexes.pop(_index(project, name).name)
-    return Reply({}, status=202)
+    return Done({}, status=202)
 
 
-def create_namespace(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
+def create_namespace(index: FakeIndex, body: Any) -> Done:  # noqa: ANN401 (JSON)
     """Create an empty namespace."""
     name = body.get("name", "")
     if not name or not name.isascii() or "\0" in name or len(name) > 512 or name == "__default__":
@@ -67,27 +67,27 @@ def create_namespace(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSO
     if name in index.namespaces:
         raise refusal(f"Namespace {name!r} already exists", 409)
     index.namespaces[name] = Namespace(index.options)
-    return Reply(_namespace(index, name))
+    return Done(_namespace(index, name))
 
 
-def list_namespaces(index: FakeIndex, query: Query) -> Reply:
+def list_namespaces(index: FakeIndex, query: Query) -> Done:
     """One page of namespaces."""
     prefix = query.get("prefix", [""])[0]
     names = sorted(name for name in index.namespaces if name.startswith(prefix))
     page, more = paged(names, query)
     described = [_namespace(index, name) for name in page]
-    return Reply({"namespaces": described, "total_count": len(names)} | more)
+    return Done({"namespaces": described, "total_count": len(names)} | more)
 
 
-def get_namespace(index: FakeIndex, name: str) -> Reply:
+def get_namespace(index: FakeIndex, name: str) -> Done:
     """One namespace."""
     _refuse_alias(index, name)
     if name not in index.namespaces:
         raise refusal("Namespace not found", 404)
-    return Reply(_namespace(index, name))
+    return Done(_namespace(index, name))
 
 
-def delete_namespace(index: FakeIndex, name: str) -> Reply:
+def delete_namespace(index: FakeIndex, name: str) -> Done:
     """Delete a namespace, unless an alias points at it."""
     _refuse_alias(index, name)
     if name not in index.namespaces:
@@ -96,10 +96,10 @@ def delete_namespace(index: FakeIndex, name: str) -> Reply:
         message = f"Namespace {name!r} is the target of an alias"
         raise refusal(message, reason="NAMESPACE_TARGETED_BY_ALIAS")
     index.namespaces.pop(name)
-    return Reply({})
+    return Done({})
 
 
-def create_alias(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
+def create_alias(index: FakeIndex, body: Any) -> Done:  # noqa: ANN401 (JSON)
     """Make an alias."""
     name, target = _alias_name(body.get("name", "")), _target(index, body)
     if name in index.aliases:
@@ -111,10 +111,10 @@ def create_alias(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
     if len(index.aliases) >= _MAX_ALIASES:
         raise refusal("Too many aliases", reason="ALIASES_PER_INDEX_EXCEEDED")
     index.aliases[name] = target
-    return Reply(_alias(index, name))
+    return Done(_alias(index, name))
 
 
-def list_aliases(index: FakeIndex, query: Query) -> Reply:
+def list_aliases(index: FakeIndex, query: Query) -> Done:
     """One page of aliases."""
     if set(query) - {"limit", "paginationToken", "prefix", "target_namespace"}:
         raise refusal("Unknown query parameter")
@@ -126,25 +126,25 @@ def list_aliases(index: FakeIndex, query: Query) -> Reply:
     )
     page, more = paged(names, query)
     described = [_alias(index, name) for name in page]
-    return Reply({"namespace_aliases": described, "total_count": len(names)} | more)
+    return Done({"namespace_aliases": described, "total_count": len(names)} | more)
 
 
-def get_alias(index: FakeIndex, name: str) -> Reply:
+def get_alias(index: FakeIndex, name: str) -> Done:
     """One alias."""
-    return Reply(_alias(index, _known_alias(index, name)))
+    return Done(_alias(index, _known_alias(index, name)))
 
 
-def repoint_alias(index: FakeIndex, name: str, body: Any) -> Reply:  # noqa: ANN401 (JSON)
+def repoint_alias(index: FakeIndex, name: str, body: Any) -> Done:  # noqa: ANN401 (JSON)
     """Point an alias elsewhere."""
     _known_alias(index, name)
     index.aliases[name] = _target(index, body)
-    return Reply(_alias(index, name))
+    return Done(_alias(index, name))
 
 
-def delete_alias(index: FakeIndex, name: str) -> Reply:
+def delete_alias(index: FakeIndex, name: str) -> Done:
     """Remove an alias; its target stays."""
     index.aliases.pop(_known_alias(index, name))
-    return Reply({})
+    return Done({})
 
 
 def _index(project: Project, name: str) -> FakeIndex:

@@ -6,19 +6,14 @@ from typing import Any
 
 import orjson
 
+from embedmill.testing.fake_api import RefusedRequest, Reply
+
 # Codes of gRPC, which the data plane answers with beside the status.
 _CODES = {400: 3, 404: 5, 409: 6, 413: 8, 429: 8, 403: 7, 500: 13, 503: 14}
 
 
-class ApiError(Exception):
-    """A reply that is an error.
-
-    Attributes:
-        status: of HTTP.
-        content: the body.
-        content_type: of the body.
-        headers: beside the usual ones.
-    """
+class ApiError(RefusedRequest):
+    """A reply that is an error."""
 
     def __init__(
         self,
@@ -28,11 +23,7 @@ class ApiError(Exception):
         content_type: str = "application/json",
         headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(status)
-        self.status = status
-        self.content = content
-        self.content_type = content_type
-        self.headers = headers or {}
+        super().__init__(Reply(status, content, content_type, headers or {}))
 
 
 def refusal(

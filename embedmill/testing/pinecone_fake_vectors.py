@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,7 +29,7 @@ _PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Done:
     """A reply that went well.
 
     Attributes:
@@ -45,7 +45,7 @@ class Reply:
     status: int = 200
 
 
-def upsert(index: FakeIndex, body: Any, size: int, faults: list[Fault]) -> Reply:  # noqa: ANN401 (JSON)
+def upsert(index: FakeIndex, body: Any, size: int, faults: Sequence[Fault]) -> Done:  # noqa: ANN401 (JSON)
     """Take a whole request, or refuse it."""
     if size > MAX_REQUEST_BYTES:
         raise refusal(
@@ -58,10 +58,10 @@ def upsert(index: FakeIndex, body: Any, size: int, faults: list[Fault]) -> Reply
         raise refusal(f"{name!r} is an alias", 409, reason="NAME_IN_USE_BY_ALIAS")
     kept, count = _as_planned(records, faults)
     namespace = index.namespaces.setdefault(name, Namespace(index.options))
-    return Reply({"upsertedCount": count}, written=namespace.write(kept))
+    return Done({"upsertedCount": count}, written=namespace.write(kept))
 
 
-def delete(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
+def delete(index: FakeIndex, body: Any) -> Done:  # noqa: ANN401 (JSON)
     """Delete by ids; the other ways are not needed here."""
     name = _name(body.get("namespace"))
     if name in index.aliases:
@@ -70,18 +70,18 @@ def delete(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
     if name not in index.namespaces:
         raise refusal("Namespace not found", 404)
     position = index.namespaces[name].write(dict.fromkeys(ids))
-    return Reply({}, written=position)
+    return Done({}, written=position)
 
 
-def fetch(index: FakeIndex, query: Query) -> Reply:
+def fetch(index: FakeIndex, query: Query) -> Done:
     """Records by id; an absent namespace has none."""
     ids = checked_ids(query.get("ids"))
     view = _view(index, query)
     there = [(record, view.records[record]) for record in ids if record in view.records]
-    return Reply({"vectors": found(there), "namespace": _asked(query), "usage": {"readUnits": 1}})
+    return Done({"vectors": found(there), "namespace": _asked(query), "usage": {"readUnits": 1}})
 
 
-def listing(index: FakeIndex, query: Query) -> Reply:
+def listing(index: FakeIndex, query: Query) -> Done:
     """One page of ids, sorted, as far as listings see."""
     namespace = index.read(_asked(query))
     records = namespace.counted().records if namespace else {}
@@ -93,10 +93,10 @@ def listing(index: FakeIndex, query: Query) -> Reply:
         "namespace": _asked(query),
         "usage": {"readUnits": 1},
     }
-    return Reply(body | following)
+    return Done(body | following)
 
 
-def search(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
+def search(index: FakeIndex, body: Any) -> Done:  # noqa: ANN401 (JSON)
     """Nearest records, exactly."""
     k = body.get("topK")
     if not isinstance(k, int) or not 1 <= k <= _MAX_K:
@@ -112,15 +112,15 @@ def search(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
     reply = {"matches": matches, "namespace": name, "usage": {"readUnits": 1}}
     if len(orjson.dumps(reply)) > _MAX_RESULT_BYTES:
         raise refusal("Query result is larger than 4 MB; lower topK or leave out metadata")
-    return Reply(reply, indexed=view.position if namespace else None)
+    return Done(reply, indexed=view.position if namespace else None)
 
 
-def stats(index: FakeIndex, body: Any) -> Reply:  # noqa: ANN401 (JSON)
+def stats(index: FakeIndex, body: Any) -> Done:  # noqa: ANN401 (JSON)
     """Counts as far as statistics see."""
     if isinstance(body, dict) and body.get("filter"):
         raise refusal("Serverless indexes do not support describing index stats with filters")
     counts = {name: len(one.counted().records) for name, one in index.namespaces.items()}
-    return Reply(
+    return Done(
         {
             "namespaces": {name: {"vectorCount": count} for name, count in counts.items()},
             "dimension": index.dimension,
@@ -148,7 +148,7 @@ def paged(names: list[str], query: Query) -> tuple[list[str], dict[str, Any]]:
 
 
 def _as_planned(
-    records: dict[str, Stored], faults: list[Fault]
+    records: dict[str, Stored], faults: Sequence[Fault]
 ) -> tuple[dict[str, Stored | None], int]:
     kept: dict[str, Stored | None] = dict(records)
     count = len(kept)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import orjson
+
+from embedmill.testing.fake_api import RefusedRequest, Reply
 
 
-class ServerError(Exception):
+class ServerError(RefusedRequest):
     """A refusal as the real server words it."""
 
     def __init__(self, status: int, words: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(words)
         self.status = status
         self.words = words
-        self.headers = headers or {}
+        body = {"status": {"error": words}, "time": 0.0}
+        super().__init__(Reply(status, orjson.dumps(body), headers=headers or {}))
 
 
-def envelope(result: object) -> dict[str, Any]:
+def reply_of(result: object) -> Reply:
     """A reply that went well."""
-    return {"result": result, "status": "ok", "time": 0.0}
-
-
-def refusal(error: ServerError) -> dict[str, Any]:
-    """A reply that did not."""
-    return {"status": {"error": error.words}, "time": 0.0}
+    body = {"result": result, "status": "ok", "time": 0.0}
+    return Reply(content=orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def absent(name: str) -> ServerError:

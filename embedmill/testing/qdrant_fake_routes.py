@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
+from embedmill.testing.fake_api import RouteTable
+from embedmill.testing.fault_plan import planned
 from embedmill.testing.qdrant_fake_faults import Fault, Route
 from embedmill.testing.qdrant_fake_points import Point, point_id
 from embedmill.testing.qdrant_fake_replies import ServerError
@@ -19,7 +19,7 @@ from embedmill.testing.qdrant_fake_state import (
 )
 
 _NAME = r"/collections/([^/]+)"
-_ROUTES: tuple[tuple[str, str, Route], ...] = (
+ROUTES = RouteTable(
     ("GET", r"/", "root"),
     ("GET", r"/collections", "collections.list"),
     ("POST", r"/collections/aliases", "aliases.update"),
@@ -53,8 +53,8 @@ CHANGES: frozenset[Route] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One request, understood.
+class Work:
+    """One request, understood; its body is JSON.
 
     Attributes:
         route: of it.
@@ -64,7 +64,7 @@ class Request:
         faults: that change what is done or said.
     """
 
-    route: Route
+    route: str
     name: str
     query: dict[str, str]
     body: Any
@@ -72,26 +72,13 @@ class Request:
 
     def fault(self, *deeds: str) -> Fault | None:
         """The first of its faults that is one of these."""
-        return next((fault for fault in self.faults if fault.do in deeds), None)
+        return planned(self.faults, *deeds)
 
 
-def route_of(method: str, path: str) -> tuple[Route, str]:
-    """Which route, and the collection's name.
-
-    Raises:
-        ServerError: there is no such address.
-    """
-    for known, form, route in _ROUTES:
-        found = re.fullmatch(form, path)
-        if known == method and found:
-            return route, unquote(found[1]) if found.groups() else ""
-    raise ServerError(404, "")
-
-
-def answer(state: FakeState, request: Request) -> object:
+def answer(state: FakeState, work: Work) -> object:
     """Do what is asked; the ``result`` of the reply."""
-    name, body = request.name, request.body or {}
-    routes: dict[Route, Callable[[], object]] = {
+    name, body = work.name, work.body or {}
+    routes: dict[str, Callable[[], object]] = {
         "collections.list": lambda: {"collections": [{"name": n} for n in state.collections]},
         "collections.get": lambda: state.described(name),
         "collections.exists": lambda: {"exists": name in {*state.collections, *state.aliases}},
@@ -101,16 +88,16 @@ def answer(state: FakeState, request: Request) -> object:
         "aliases.update": lambda: state.change_aliases(body.get("actions") or []),
         "aliases.list": lambda: _aliases(state, None),
         "aliases.of": lambda: _aliases(state, name),
-        "index.create": lambda: _updated(request, lambda: state.index(name, body)),
-        "points.upsert": lambda: _updated(request, lambda: _upsert(state, request)),
-        "points.delete": lambda: _updated(request, lambda: _delete(state, request)),
+        "index.create": lambda: _updated(work, lambda: state.index(name, body)),
+        "points.upsert": lambda: _updated(work, lambda: _upsert(state, work)),
+        "points.delete": lambda: _updated(work, lambda: _delete(state, work)),
         "points.retrieve": lambda: _retrieve(state, name, body),
         "points.scroll": lambda: _scroll(state, name, body),
-        "points.count": lambda: _count(state, request),
+        "points.count": lambda: _count(state, work),
         "points.query": lambda: _query(state, name, body),
     }
     with state.lock:
-        return routes[request.route]()
+        return routes[work.route]()
 
 
 def _aliases(state: FakeState, name: str | None) -> dict[str, Any]:
@@ -122,55 +109,55 @@ def _aliases(state: FakeState, name: str | None) -> dict[str, Any]:
     return {"aliases": found}
 
 
-def _updated(request: Request, work: Callable[[], None]) -> dict[str, Any]:
-    work()
-    status = "completed" if request.query.get("wait") == "true" else "acknowledged"
-    if request.fault("acknowledged"):
+def _updated(work: Work, deed: Callable[[], None]) -> dict[str, Any]:
+    deed()
+    status = "completed" if work.query.get("wait") == "true" else "acknowledged"
+    if work.fault("acknowledged"):
         status = "acknowledged"
-    if request.fault("wait-timeout"):
+    if work.fault("wait-timeout"):
         status = "wait_timeout"
     return {"operation_id": 1, "status": status}
 
 
-def _upsert(state: FakeState, request: Request) -> None:
-    collection = state.collection(request.name)
-    points = collection.points.parsed(request.body)
+def _upsert(state: FakeState, work: Work) -> None:
+    collection = state.collection(work.name)
+    points = collection.points.parsed(work.body)
     check_limit(collection, "upsert_max_batchsize", len(points), "upsert limit")
     total = len({*collection.points.by_id, *(point.id for point in points)})
     most = collection.strict.get("max_points_count") if collection.strict.get("enabled") else None
     if most is not None and total > most:
         raise ServerError(400, f"Bad request: Max points count limit of {most} reached!")
-    _refuse_poison(points, request)
-    collection.points.put(_kept(points, request))
-    _break_off(request)
+    _refuse_poison(points, work)
+    collection.points.put(_kept(points, work))
+    _break_off(work)
 
 
-def _refuse_poison(points: Sequence[Point], request: Request) -> None:
-    for fault in request.faults:
+def _refuse_poison(points: Sequence[Point], work: Work) -> None:
+    for fault in work.faults:
         if fault.do == "poison" and any(fault.value in str(p.payload) for p in points):
             raise ServerError(400, f"Wrong input: payload with `{fault.value}` cannot be indexed")
         if fault.do == "too-many" and len(points) > fault.count:
             raise ServerError(413, "Payload Too Large")
 
 
-def _kept(things: Sequence[Any], request: Request) -> Sequence[Any]:
-    lost = request.fault("silent-drop")
+def _kept(things: Sequence[Any], work: Work) -> Sequence[Any]:
+    lost = work.fault("silent-drop")
     if lost is not None:
         return things[: max(0, len(things) - lost.count)]
-    return things[: len(things) // 2] if request.fault("partial") else things
+    return things[: len(things) // 2] if work.fault("partial") else things
 
 
-def _break_off(request: Request) -> None:
-    if request.fault("partial"):
+def _break_off(work: Work) -> None:
+    if work.fault("partial"):
         raise ServerError(500, "Service internal error: 1 of 2 shards failed")
 
 
-def _delete(state: FakeState, request: Request) -> None:
-    ids = request.body.get("points")
+def _delete(state: FakeState, work: Work) -> None:
+    ids = work.body.get("points")
     if not isinstance(ids, list):
         raise ServerError(400, "Format error in JSON body: missing field `points`")
-    state.collection(request.name).points.remove(_kept(ids, request))
-    _break_off(request)
+    state.collection(work.name).points.remove(_kept(ids, work))
+    _break_off(work)
 
 
 def _retrieve(state: FakeState, name: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -193,10 +180,10 @@ def _scroll(state: FakeState, name: str, body: dict[str, Any]) -> dict[str, Any]
     return {"points": shown, "next_page_offset": following}
 
 
-def _count(state: FakeState, request: Request) -> dict[str, int]:
-    collection = state.collection(request.name)
-    check_exact(collection, exact=(request.body or {}).get("exact", True))
-    lag = request.fault("lag")
+def _count(state: FakeState, work: Work) -> dict[str, int]:
+    collection = state.collection(work.name)
+    check_exact(collection, exact=(work.body or {}).get("exact", True))
+    lag = work.fault("lag")
     return {"count": max(0, len(collection.points.by_id) - (lag.count if lag else 0))}
 
 

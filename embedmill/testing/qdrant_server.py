@@ -7,18 +7,20 @@ the statuses and words of the real server, whose sources (1.13 to 1.20) they wer
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from embedmill.testing.qdrant_fake_faults import ROUTES, Fault, FaultPlan, load_faults
-from embedmill.testing.qdrant_fake_http import Site, SiteServer
+from embedmill.testing.fake_server import (
+    FakeServer,
+    command_line,
+    given_faults,
+    serve_until_ended,
+)
+from embedmill.testing.fault_plan import FaultPlan
+from embedmill.testing.qdrant_fake_api import QdrantApi
+from embedmill.testing.qdrant_fake_faults import ROUTES, Fault
 from embedmill.testing.qdrant_fake_state import FakeState
 
 __all__ = ["ROUTES", "Fault", "QdrantServer", "ServerOptions", "main"]
@@ -43,13 +45,11 @@ class ServerOptions:
     discard: bool = False
 
 
-class QdrantServer:
+class QdrantServer(FakeServer[Fault]):
     """The server, in threads of this process. A context: it serves within the ``with``.
 
     Attributes:
-        plan: what goes wrong; may be added to while it serves.
         state: what it holds; outlives a pause.
-        requests: method and path of every request, answered or not.
     """
 
     def __init__(
@@ -60,77 +60,31 @@ class QdrantServer:
         port: int = 0,
     ) -> None:
         options = options or ServerOptions()
-        self.plan = FaultPlan(faults)
         self.state = FakeState(options.strict_mode, options.optimising)
-        self._site = Site(self.state, self.plan, options.api_key, options.read_key, options.discard)
-        self.requests = self._site.requests
-        self._server = SiteServer(port, self._site)
-        self._port = self._server.server_port
-        self._thread: threading.Thread | None = None
-
-    @property
-    def url(self) -> str:
-        """Address for a client."""
-        return f"http://127.0.0.1:{self._port}"
+        api = QdrantApi(
+            self.state,
+            FaultPlan(Fault, faults),
+            api_key=options.api_key,
+            read_key=options.read_key,
+            discard=options.discard,
+        )
+        super().__init__(api, port=port)
 
     def ids(self, collection: str) -> set[int | str]:
         """Ids of the points of a collection."""
         with self.state.lock:
             return set(self.state.collection(collection).points.by_id)
 
-    def pause(self) -> None:
-        """Refuse connections until :meth:`resume`; what it holds stays."""
-        self._end()
-
-    def resume(self) -> None:
-        """Serve again under the same address."""
-        self._server = SiteServer(self._port, self._site)
-        self._begin()
-
-    def __enter__(self) -> Self:
-        self._begin()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    def _begin(self) -> None:
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
-        self._thread.start()
-
-    def _end(self) -> None:
-        if self._thread is not None:
-            self._server.shutdown()
-            self._server.end_connections()
-            self._thread.join()
-            self._thread = None
-        self._server.server_close()
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; the first line of the output is the URL."""
-    parser = argparse.ArgumentParser(prog="qdrant_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free")
-    parser.add_argument("--faults", type=Path, help="YAML list of what goes wrong")
+    parser = command_line("qdrant_server", __doc__)
     parser.add_argument("--discard", action="store_true", help="upserts are not looked at")
     given = parser.parse_args(arguments)
-    faults = load_faults(given.faults) if given.faults else []
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     options = ServerOptions(discard=given.discard)
-    with QdrantServer(faults, options=options, port=given.port) as server:
-        sys.stdout.write(f"{server.url}\n")
-        sys.stdout.flush()
-        ended.wait()
-    return 0
+    faults = given_faults(given.faults, Fault)
+    server = QdrantServer(faults, options=options, port=given.port)
+    return serve_until_ended(server, server.url)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from qdrant_client import grpc as messages
 from qdrant_client.conversions.conversion import grpc_to_payload
 
 from embedmill.testing.qdrant_fake_replies import ServerError
-from embedmill.testing.qdrant_fake_routes import Request, answer
+from embedmill.testing.qdrant_fake_routes import Work, answer
 
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -63,8 +63,8 @@ class Front:
             body = {"points": points}
             query = {"wait": str(message.wait).lower()}
             faults = [self.deeds.pop(0)] if self.deeds else []
-            request = Request("points.upsert", message.collection_name, query, body, faults)
-            status = answer(self._server.state, request)["status"]
+            work = Work("points.upsert", message.collection_name, query, body, faults)
+            status = answer(self._server.state, work)["status"]
         except ServerError as error:
             if self.retry_after:
                 context.set_trailing_metadata([("retry-after", self.retry_after)])

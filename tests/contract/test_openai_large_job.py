@@ -14,7 +14,8 @@ from embedmill.batch_providers.openai import OpenAIBatchProvider
 from embedmill.batch_providers.openai_limits import OPENAI_LIMITS, request_template
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
 from embedmill.request_file import RequestWriter, lint
-from embedmill.testing.openai_faults import load_faults
+from embedmill.testing.fault_plan import load_faults
+from embedmill.testing.openai_faults import Fault
 
 ROWS, DIMENSION = 20_000, 256
 
@@ -103,4 +104,4 @@ def test_a_plan_that_makes_no_sense_is_refused(tmp_path, text, said):
     path = tmp_path / "faults.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=said):
-        load_faults(path)
+        load_faults(path, Fault)

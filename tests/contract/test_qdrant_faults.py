@@ -42,8 +42,8 @@ REPLIES = [
 # The work is done, and the reply does not say so.
 SILENCES = [
     ("drop-reply", {}),
-    ("late-reply", {"seconds": 1.4}),
-    ("truncated", {}),
+    ("slow-reply", {"seconds": 1.4}),
+    ("cut-reply", {}),
     ("error-reply", {}),
     ("error-reply", {"value": "502"}),
 ]
@@ -138,7 +138,7 @@ READS = {
         ("html-502", {}, TransientError),
         ("html-200", {}, TransientError),
         ("drop", {}, TransientError),
-        ("truncated", {}, TransientError),
+        ("cut-reply", {}, TransientError),
         ("bad-key", {}, StopRunError),
     ],
     ids=str,
@@ -205,7 +205,7 @@ def test_a_count_that_lags_is_given_as_the_server_gives_it(rig):
     assert [store.count("notes"), store.count("notes")] == [7, 10]
 
 
-@pytest.mark.parametrize("deed", ["drop-reply", "error-reply", "truncated"])
+@pytest.mark.parametrize("deed", ["drop-reply", "error-reply", "cut-reply"])
 def test_a_creation_without_a_reply_is_completed_by_a_second_one(rig, deed):
     store = rig.store()
     rig.plan("collections.create", deed)

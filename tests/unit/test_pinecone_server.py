@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("msgspec")
 
-from embedmill.testing.pinecone_fake_faults import load_faults
+from embedmill.testing.fault_plan import load_faults
+from embedmill.testing.pinecone_fake_faults import Fault
 from embedmill.testing.pinecone_server import PineconeServer, ServerOptions
 
 
@@ -165,7 +166,7 @@ def test_a_plan_with_an_unknown_deed_is_refused(tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text("- {at: vectors.upsert, do: explode}\n")
     with pytest.raises(ValueError, match="explode"):
-        load_faults(plan)
+        load_faults(plan, Fault)
 
 
 def test_the_server_runs_by_itself_and_ends_on_a_signal(tmp_path):

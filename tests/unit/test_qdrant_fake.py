@@ -8,7 +8,8 @@ import urllib.request
 
 import pytest
 
-from embedmill.testing.qdrant_fake_faults import Fault, FaultPlan, load_faults
+from embedmill.testing.fault_plan import FaultPlan, load_faults
+from embedmill.testing.qdrant_fake_faults import Fault
 from embedmill.testing.qdrant_fake_filters import matches, parsed_path, shown_path
 from embedmill.testing.qdrant_fake_points import Points, point_id
 from embedmill.testing.qdrant_fake_replies import ServerError
@@ -199,7 +200,7 @@ def test_a_search_compares_with_every_point():
 
 
 def test_a_fault_happens_to_the_calls_that_it_names():
-    plan = FaultPlan([Fault(at="points.upsert", do="drop", call=2, times=2)])
+    plan = FaultPlan(Fault, [Fault(at="points.upsert", do="drop", call=2, times=2)])
     hit = [bool(plan.next_of("points.upsert")) for _ in range(4)]
     assert hit == [False, True, True, False]
     assert plan.next_of("points.count") == []
@@ -210,7 +211,7 @@ def test_a_plan_that_says_nothing_is_refused_with_its_path(tmp_path, text):
     path = tmp_path / "plan.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"plan\.yaml"):
-        load_faults(path)
+        load_faults(path, Fault)
 
 
 def test_the_command_serves_by_plan_until_it_is_ended(tmp_path):

@@ -70,7 +70,7 @@ def test_a_run_fills_publishes_and_keeps_up(index):
         "error",
         "error-reply",
         "html-502",
-        "truncated",
+        "cut-reply",
         "rate-limit",
         "acknowledged",
         "wait-timeout",
@@ -93,7 +93,7 @@ def test_a_fault_costs_at_most_a_second_run(index, route, deed):
     assert index.server.state.aliases == {"small": index.version.collection}
 
 
-@pytest.mark.parametrize("deed", ["drop", "drop-reply", "error", "truncated", "wait-timeout"])
+@pytest.mark.parametrize("deed", ["drop", "drop-reply", "error", "cut-reply", "wait-timeout"])
 @pytest.mark.parametrize("call", range(1, 6))
 def test_a_first_run_outlives_a_fault_at_any_write(index, deed, call):
     index.server.plan.add(Fault(at="points.upsert", do=deed, call=call))
@@ -124,6 +124,6 @@ def test_a_server_that_is_down_ends_the_run_with_all_it_had_kept(index):
     changed = {**TEXTS, "new": "six seven"}
     with pytest.raises(StopRunError):
         index.ingest(changed)
-    index.server.plan._faults.clear()
+    index.server.plan.clear()
     index.ingest(changed)
     assert stored(index) == expected(index)

@@ -1,0 +1,114 @@
+"""The fake OpenAI server's API: routes, keys, bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from embedmill.testing.fake_api import Call, Reply, Request, RouteTable
+from embedmill.testing.openai_account import Account, ApiError, Bill, StoredFile
+from embedmill.testing.openai_downloads import content_reply
+from embedmill.testing.openai_embeddings import checked_request, reply_body
+from embedmill.testing.openai_faults import Fault
+from embedmill.testing.openai_jobs import Jobs
+from embedmill.testing.openai_multipart import MultipartReader
+from embedmill.testing.openai_planned import refuse, spoiled
+
+_ROUTES = RouteTable(
+    ("POST", r"/v1/files", "files.create"),
+    ("GET", r"/v1/files", "files.list"),
+    ("GET", r"/v1/files/([\w-]+)", "files.get"),
+    ("GET", r"/v1/files/([\w-]+)/content", "files.content"),
+    ("DELETE", r"/v1/files/([\w-]+)", "files.delete"),
+    ("POST", r"/v1/batches", "batches.create"),
+    ("GET", r"/v1/batches", "batches.list"),
+    ("GET", r"/v1/batches/([\w-]+)", "batches.get"),
+    ("POST", r"/v1/batches/([\w-]+)/cancel", "batches.cancel"),
+    ("POST", r"/v1/embeddings", "embeddings"),
+    # Not of the real server: what was charged for.
+    ("GET", r"/fake/bill", "bill"),
+)
+
+
+class OpenAIApi:
+    """Answers as OpenAI does; see :class:`embedmill.testing.fake_api.FakeApi`."""
+
+    request_id_header = "x-request-id"
+
+    def __init__(self, account: Account, jobs: Jobs) -> None:
+        self.plan = account.plan
+        self._account = account
+        self._jobs = jobs
+
+    def route_of(self, request: Request) -> tuple[str, tuple[str, ...]]:
+        """The route."""
+        found = _ROUTES.find(request.method, request.path)
+        if found is None:
+            raise ApiError(404, f"Invalid URL ({request.method} {request.path})")
+        return found
+
+    def refuse(self, fault: Fault, request: Request) -> None:  # noqa: ARG002, of the contract
+        """Refuse as planned."""
+        refuse(fault)
+
+    def answer(self, call: Call[Fault]) -> Reply:
+        """Do what is asked."""
+        if call.route == "bill":
+            return Reply.of_json(self._account.bill.summary())
+        body = self._body(call)
+        self._refuse_key(call.request.bearer)
+        if call.route == "files.content":
+            asked = call.request.headers.get("range") if self._account.options.ranges else None
+            return content_reply(self._account.file(call.name), asked, call.faults)
+        record = self._records(call, body)[call.route]()
+        return Reply.of_json(spoiled(record, call.faults))
+
+    def _body(self, call: Call[Fault]) -> Any:  # noqa: ANN401, what came over the wire
+        if call.route == "files.create":
+            return self._received(call.request)
+        try:
+            return call.request.json()
+        except ValueError as error:
+            raise ApiError(400, "We could not parse the JSON body of your request.") from error
+
+    def _received(self, request: Request) -> StoredFile:
+        file = self._account.new_file("", "")
+        for name, filename, content in MultipartReader(request).parts():
+            if name == "file":
+                file.name = filename
+                with file.path.open("wb") as out:
+                    out.writelines(content)
+            else:
+                value = b"".join(content).decode("utf-8", "replace")
+                file.purpose = value if name == "purpose" else file.purpose
+        return file
+
+    def _refuse_key(self, key: str) -> None:
+        right = self._account.options.api_key
+        if not key or (right and key != right):
+            raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key")
+
+    def _records(
+        self,
+        call: Call[Fault],
+        body: Any,  # noqa: ANN401, what came over the wire
+    ) -> dict[str, Callable[[], dict[str, Any]]]:
+        account, jobs, query = self._account, self._jobs, call.request.parameters
+        return {
+            "files.create": lambda: account.keep(body),
+            "files.list": lambda: account.list_files(query),
+            "files.get": lambda: account.file(call.name).record(),
+            "files.delete": lambda: account.delete_file(call.name),
+            "batches.create": lambda: jobs.create(body),
+            "batches.list": lambda: jobs.list(query),
+            "batches.get": lambda: jobs.get(call.name),
+            "batches.cancel": lambda: jobs.cancel(call.name),
+            "embeddings": lambda: _embed(account, body),
+        }
+
+
+def _embed(account: Account, body: Any) -> dict[str, Any]:  # noqa: ANN401, what came over the wire
+    texts, counts = checked_request(body, account.options)
+    record = reply_body(body, texts, sum(counts), account.options)
+    account.bill.add(Bill.DIRECT, texts, sum(counts))
+    return record

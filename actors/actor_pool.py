@@ -1,8 +1,9 @@
 """The Ray executor: the one module that spawns, waits for and ends actors.
 
 Actors own nothing but a model or a client. They are never restarted or retried by Ray
-(``max_restarts=0``, ``max_task_retries=0``), so that every attempt is counted by the driver. Every
-start and every call has a deadline; an actor that misses it is ended and reported as dead.
+(``max_restarts=0``, ``max_task_retries=0``), so that every attempt is counted by the driver; but
+for those that serve others and hold no rows. Every start and every call has a deadline; an actor
+that misses it is ended and reported as dead.
 """
 
 from __future__ import annotations
@@ -20,12 +21,20 @@ from ray import exceptions as ray_errors
 
 from actors.host import Host, Note
 from actors.ray_session import RaySession
-from embedmill.errors import EmbedmillError, RefusedError, StopRunError, WorkerDiedError
-from embedmill.executor import Done, WorkerSpec
+from embedmill.errors import (
+    EmbedmillError,
+    RefusedError,
+    StopRunError,
+    TransientError,
+    WorkerDiedError,
+)
+from embedmill.executor import Done, Line, WorkerSpec
 
 log = logging.getLogger(__name__)
 # An ended actor's process is gone within about 0.1 s; files it had locked are free then.
 _GONE_TIMEOUT_S = 10.0
+# For the answer of a worker that serves others: it does nothing that takes long.
+_LINE_TIMEOUT_S = 30.0
 Address = tuple[str, int]
 
 
@@ -151,8 +160,9 @@ class RayExecutor:
         options = {
             "num_cpus": spec.cpus,
             "num_gpus": spec.gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
+            # A worker that serves holds no rows: nobody need be told when Ray puts up another.
+            "max_restarts": -1 if spec.serves else 0,
+            "max_task_retries": -1 if spec.serves else 0,
             "max_concurrency": 1,
         }
         spawn = ray.remote(Host).options(**options).remote
@@ -233,6 +243,11 @@ class RayExecutor:
                 hint=f"free resources, or set run.{pool}_workers lower",
             )
 
+    def line(self, pool: str, worker: int) -> Line:
+        """See ``Executor.line``."""
+        address = (pool, worker)
+        return _RayLine((self._actors.get(address) or self._spawn(address)).handle)
+
     def replace(self, pool: str, worker: int) -> None:
         """See ``Executor.replace``; returns when the old process is gone, where it can be seen."""
         old = self._actors.pop((pool, worker), None)
@@ -260,6 +275,25 @@ class RayExecutor:
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=_GONE_TIMEOUT_S)
         _kill(actors)
+
+
+@dataclass(frozen=True, slots=True)
+class _RayLine:
+    handle: Any
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - what it returns
+        """See ``Line``."""
+        try:
+            value, notes = ray.get(
+                self.handle.run.remote(method, 0, *arguments), timeout=_LINE_TIMEOUT_S
+            )
+        except ray_errors.RayTaskError as error:
+            raise _cause(error) from error
+        except ray_errors.RayError as error:
+            raise TransientError(f"{method}: {type(error).__name__}", code="line") from error
+        for level, name, text in notes:
+            logging.getLogger(name).log(level, "%s", text)
+        return value
 
 
 def _kill(actors: Sequence[_Actor]) -> None:

@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from embedmill.assembly import Layers, embedder_of
-from embedmill.counts import ChunkCounts
+from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import embed_segment, probe_document
+from embedmill.rate_assembly import limiter_of, use_of
+from embedmill.rate_limiter import BudgetKeeper
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What a call did.
+
+    Attributes:
+        counts: of the segment's chunks.
+        rate: what it used of a provider's limits, and calls before it that failed.
+    """
+
+    counts: ChunkCounts
+    rate: RateUse
+
+
 class EmbedWorker:
     """Takes segment keys, commits vectors segments."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, keeper: BudgetKeeper | None = None) -> None:
+        """Load the model.
+
+        Args:
+            context: of the run.
+            keeper: of the run's rate budget.
+        """
         self._context = context
         self._layers = Layers(context)
-        self._embedder = embedder_of(context.settings, context.embedding)
+        settings = context.settings
+        self._limiter = limiter_of(settings.embedder, index=settings.index, keeper=keeper)
+        self._embedder = embedder_of(settings, context.embedding, self._limiter)
 
     def ready(self) -> None:
         """Nothing: a first call has the model loaded."""
 
     def embed(
         self, key: SegmentKey, poisoned: Collection[int] = (), loans: Collection[Loan] = ()
-    ) -> ChunkCounts:
+    ) -> Embedded:
         """Embed a segment and commit its vectors; see ``embed_segment`` for what it raises.
 
         Args:
@@ -51,7 +75,7 @@ class EmbedWorker:
                 "embed",
                 outcome.failures.values(),
             )
-        return outcome.counts
+        return Embedded(outcome.counts, use_of(self._limiter))
 
     def document_rows(self, key: SegmentKey) -> list[int]:
         """Rows of the documents that have chunks in a segment."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from embedmill.assembly import Layers, embedder_of
-from embedmill.counts import ChunkCounts
+from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import EmbedOutcome
 from embedmill.errors import EmbedmillError
 from embedmill.job_assembly import job_runner_of
+from embedmill.rate_assembly import limiter_of, use_of
+from embedmill.rate_limiter import BudgetKeeper
 from embedmill.run_context import RunContext
 from embedmill.scratch_folder import ScratchFolder
 from embedmill.segment import SegmentKey
@@ -27,6 +29,7 @@ class JobsAdvanced:
         rows: that wait for a job or are in one.
         wait_s: nothing needs doing earlier than that.
         resting: all that can be sent now was sent, and the provider has it.
+        rate: what was used of the provider's limits for realtime requests.
     """
 
     done: tuple[tuple[SegmentKey, ChunkCounts], ...]
@@ -34,16 +37,25 @@ class JobsAdvanced:
     rows: int
     wait_s: float
     resting: bool
+    rate: RateUse = field(default_factory=RateUse)
 
 
 class EmbeddingJobRunner:
     """One poller for one account; holds neither a model nor a GPU."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, keeper: BudgetKeeper | None = None) -> None:
+        """Take up the jobs that earlier runs left.
+
+        Args:
+            context: of the run.
+            keeper: of the run's rate budget, for realtime requests.
+        """
         self._context = context
         self._layers = Layers(context)
         self._scratch = ScratchFolder("embedmill-jobs-")
-        self._embedder = embedder_of(context.settings, context.embedding)
+        settings = context.settings
+        self._limiter = limiter_of(settings.embedder, index=settings.index, keeper=keeper)
+        self._embedder = embedder_of(settings, context.embedding, self._limiter)
         try:
             self._runner = job_runner_of(
                 context,
@@ -77,7 +89,14 @@ class EmbeddingJobRunner:
         for key, outcome in advance.done:
             self._bury(key, outcome)
         done = tuple((key, outcome.counts) for key, outcome in advance.done)
-        return JobsAdvanced(done, advance.jobs, advance.rows, advance.wait_s, advance.resting)
+        return JobsAdvanced(
+            done,
+            advance.jobs,
+            advance.rows,
+            advance.wait_s,
+            advance.resting,
+            use_of(self._limiter),
+        )
 
     def close(self) -> None:
         """Close the connections and remove the files on the local disk."""

@@ -15,6 +15,7 @@ from embedmill.embedders.build import build_embedder, embedding_recipe
 from embedmill.errors import SettingsError
 from embedmill.manifest import IndexVersion
 from embedmill.parsers.by_media_type import MediaTypeParser
+from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.run_context import RunContext
 from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
@@ -90,9 +91,17 @@ def workspace_of(settings: Settings) -> Workspace:
     return _seams.workspace(open_workspace(settings.workspace))
 
 
-def embedder_of(settings: Settings, recipe: EmbeddingRecipe) -> Embedder:
-    """Load the model of an index version; it computes as the version's recipe says."""
-    return _seams.embedder(build_embedder(settings.embedder, recipe))
+def embedder_of(
+    settings: Settings, recipe: EmbeddingRecipe, limiter: RateLimiter | None = None
+) -> Embedder:
+    """Load the model of an index version; it computes as the version's recipe says.
+
+    Args:
+        settings: of the index.
+        recipe: of the version.
+        limiter: of requests to a provider (see ``build_embedder``).
+    """
+    return _seams.embedder(build_embedder(settings.embedder, recipe, limiter))
 
 
 def store_of(settings: Settings) -> VectorStore:

@@ -78,3 +78,22 @@ class RecordCounts(_Additive):
     deleted: int = 0
     rejected: int = 0
     partial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RateUse(_Additive):
+    """What a run used of a rate budget, in realtime requests.
+
+    Attributes:
+        requests: that were permitted.
+        tokens: that were charged for.
+        throttled: refusals of the provider for the rate.
+        waited_s: for permits, all workers together.
+        dollars: charged for, by the price in the settings.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    throttled: int = 0
+    waited_s: float = 0.0
+    dollars: float = 0.0

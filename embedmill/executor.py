@@ -23,12 +23,28 @@ class WorkerSpec:
         arguments: of its constructor; small and picklable.
         cpus: cores to reserve (bookkeeping, may be a fraction).
         gpus: GPUs to reserve, may be a fraction.
+        serves: other workers call it through a :class:`Line`. When its process dies, another is
+            built and their calls are repeated: they must bear that.
     """
 
     factory: Callable[..., object]
     arguments: tuple[Any, ...]
     cpus: float = 0.0
     gpus: float = 0.0
+    serves: bool = False
+
+
+class Line(Protocol):
+    """Calls a worker from within another one; picklable where workers have processes."""
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - what it returns
+        """Call a method of the worker, and wait for what it returns.
+
+        Raises:
+            TransientError: it does not answer; the call may have run.
+            EmbedmillError: what the method raised.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,10 @@ class Executor(Protocol):
         """Return calls that ended, at least one unless the time is up or nothing is queued."""
         ...
 
+    def line(self, pool: str, worker: int) -> Line:
+        """A line to a worker that serves others."""
+        ...
+
     def replace(self, pool: str, worker: int) -> None:
         """Let a new worker take the place of one that died; its queued calls died with it."""
         ...
@@ -109,6 +129,21 @@ class _Call:
     method: str
     arguments: tuple[Any, ...]
     parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class InlineLine:
+    """A line to a worker of this process.
+
+    Attributes:
+        worker: builds it, or says who it is.
+    """
+
+    worker: Callable[[], object]
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - what it returns
+        """See :class:`Line`."""
+        return getattr(self.worker(), method)(*arguments)
 
 
 @dataclass(slots=True)
@@ -170,6 +205,10 @@ class InlineExecutor:
             spec = self._specs[pool][worker]
             self._workers[key] = spec.factory(*spec.arguments)
         return self._workers[key]
+
+    def line(self, pool: str, worker: int) -> Line:
+        """See :meth:`Executor.line`."""
+        return InlineLine(lambda: self._worker(pool, worker))
 
     def replace(self, pool: str, worker: int) -> None:
         """See :meth:`Executor.replace`."""

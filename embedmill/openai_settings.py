@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from embedmill.job_settings import EmbeddingJobSettings
+from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 
@@ -84,12 +85,7 @@ class OpenAIEmbedderSettings(Frozen):
         description="Tokens in one request at most; OpenAI refuses more than 300,000, by its own "
         "count.",
     )
-    requests_per_minute: int | None = Field(
-        default=None, gt=0, description="Of one worker; without it the server's replies slow it."
-    )
-    tokens_per_minute: int | None = Field(
-        default=None, gt=0, description="Of one worker; without it the server's replies slow it."
-    )
+    rate_budget: RateBudgetSettings = RateBudgetSettings()
     enqueued_tokens: int | None = Field(
         default=None,
         gt=0,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
-from embedmill.counts import ChunkCounts, DocumentCounts, RecordCounts
+from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts
 from embedmill.errors import AlreadyExistsError
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace
@@ -36,6 +36,7 @@ class RunReport:
         documents: of the scan.
         chunks: that got vectors in this run, those left over from an earlier run included.
         records: that the store confirmed in this run.
+        rate: what finished calls used of a provider's limits for realtime requests.
         live_documents: in the index now; -1 when the run ended before they were counted.
         live_records: that should be in the collection now; -1 likewise.
         stored_records: that the store counts; -1 likewise.
@@ -54,6 +55,7 @@ class RunReport:
     documents: DocumentCounts = field(default_factory=DocumentCounts)
     chunks: ChunkCounts = field(default_factory=ChunkCounts)
     records: RecordCounts = field(default_factory=RecordCounts)
+    rate: RateUse = field(default_factory=RateUse)
     live_documents: int = -1
     live_records: int = -1
     stored_records: int = -1
@@ -104,6 +106,7 @@ class RunReport:
                 "documents": DocumentCounts(**record["documents"]),
                 "chunks": ChunkCounts(**record["chunks"]),
                 "records": RecordCounts(**record["records"]),
+                "rate": RateUse(**record.get("rate", {})),
                 "jobs": tuple(record.get("jobs", ())),
             }
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from embedmill.executor import Done, Executor, WorkerSpec
+from embedmill.executor import Done, Executor, Line, WorkerSpec
 
 
 class DeferredExecutor:
@@ -43,6 +43,10 @@ class DeferredExecutor:
     def wait(self, timeout_s: float) -> list[Done]:
         """See ``Executor.wait``."""
         return self._executor.wait(timeout_s)
+
+    def line(self, pool: str, worker: int) -> Line:
+        """See ``Executor.line``."""
+        return self._executor.line(pool, worker)
 
     def replace(self, pool: str, worker: int) -> None:
         """See ``Executor.replace``."""

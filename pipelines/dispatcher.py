@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from embedmill.errors import OutcomeUnknownError, TransientError, WorkerDiedError
-from embedmill.executor import Done, Executor, WorkerSpec
+from embedmill.executor import Done, Executor, Line, WorkerSpec
 from pipelines.faults import FaultPolicy
 
 # At most this many calls wait at one worker, the running one included: a crash costs no more.
@@ -44,6 +44,10 @@ class Dispatcher:
         """Declare a pool of workers."""
         self._sizes[pool] = len(specs)
         self._executor.add_pool(pool, specs)
+
+    def line(self, pool: str, worker: int) -> Line:
+        """See ``Executor.line``."""
+        return self._executor.line(pool, worker)
 
     def size(self, pool: str) -> int:
         """How many workers a pool has."""

@@ -253,6 +253,7 @@ class Execution:
             documents=counted + self._documents,
             chunks=self._embed.counts,
             records=self._apply.counts,
+            rate=self._embed.rate,
             live_documents=self._live_documents,
             live_records=self._live_records() if self._stored >= 0 else -1,
             stored_records=self._stored,

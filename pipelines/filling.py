@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from embedmill.counts import ChunkCounts, RecordCounts
+from actors.embed_worker import Embedded
+from embedmill.counts import ChunkCounts, RateUse, RecordCounts
 from embedmill.errors import StopRunError, TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
@@ -83,6 +84,7 @@ class EmbedStage:
         self._borrowers: dict[SegmentKey, list[SegmentKey]] = defaultdict(list)
         self._lenders: Counter[SegmentKey] = Counter()
         self.counts = ChunkCounts()
+        self.rate = RateUse()
 
     @property
     def idle(self) -> bool:
@@ -180,7 +182,9 @@ class EmbedStage:
             self._later.add(self._faults.wait_before_retry(("embedding", key), done), key)
         else:
             self._faults.committed()
-            self.counts += done.value
+            embedded: Embedded = done.value
+            self.counts += embedded.counts
+            self.rate += embedded.rate
             self._embedded(key)
             self._on_embedded(key)
 

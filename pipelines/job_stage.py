@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from actors.embedding_job_runner import JobsAdvanced
-from embedmill.counts import ChunkCounts
+from embedmill.counts import ChunkCounts, RateUse
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
@@ -61,6 +61,7 @@ class JobStage:
         self._resting = False
         self.jobs = 0
         self.counts = ChunkCounts()
+        self.rate = RateUse()
 
     @property
     def idle(self) -> bool:
@@ -126,6 +127,7 @@ class JobStage:
         advanced: JobsAdvanced = done.value
         self._faults.committed()
         self.jobs = advanced.jobs
+        self.rate += advanced.rate
         self._flushed = flush
         self._resting = advanced.resting
         for key, counts in advanced.done:

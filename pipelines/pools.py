@@ -7,17 +7,21 @@ from dataclasses import dataclass
 
 from actors.embed_worker import EmbedWorker
 from actors.embedding_job_runner import EmbeddingJobRunner
+from actors.rate_budget import RateBudgetWorker, RunKeeper
 from actors.read_worker import ReadWorker
 from actors.shard_worker import ShardWorker
 from actors.store_writer import StoreWriter
 from embedmill.executor import Executor, WorkerSpec
 from embedmill.job_assembly import uses_jobs
+from embedmill.rate_assembly import limits_of, rate_budget_of
 from embedmill.run_context import RunContext
 from embedmill.settings import Settings
 from embedmill.vector_stores.build import store_limits
 from pipelines.dispatcher import Dispatcher
 from pipelines.filling import EMBED, WRITE
 from pipelines.scan import READ, SHARD
+
+BUDGET = "rate budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,23 @@ def add_pools(
             for worker in range(sizes.shard_workers)
         ],
     )
+    keeper = _keeper(dispatcher, settings)
     if uses_jobs(settings):
         # One poller for one account; waiting takes no core.
-        dispatcher.add_pool(EMBED, [WorkerSpec(EmbeddingJobRunner, (context,))])
+        dispatcher.add_pool(EMBED, [WorkerSpec(EmbeddingJobRunner, (context, keeper))])
     else:
-        embed = WorkerSpec(EmbedWorker, (context,), cpus=1.0, gpus=gpus)
+        # A worker that asks a provider waits most of the time.
+        cpus = 1.0 if rate_budget_of(settings.embedder) is None else 0.0
+        embed = WorkerSpec(EmbedWorker, (context, keeper), cpus=cpus, gpus=gpus)
         dispatcher.add_pool(EMBED, [embed] * sizes.embed_workers)
     dispatcher.add_pool(WRITE, [WorkerSpec(StoreWriter, (context,))] * sizes.writers)
+
+
+def _keeper(dispatcher: Dispatcher, settings: Settings) -> RunKeeper | None:
+    """The run's rate budget, if it has one and no server keeps it."""
+    budget = rate_budget_of(settings.embedder)
+    if budget is None or budget.shared_by.kind == "redis":
+        return None
+    spec = WorkerSpec(RateBudgetWorker, (limits_of(budget),), serves=True)
+    dispatcher.add_pool(BUDGET, [spec])
+    return RunKeeper(dispatcher.line(BUDGET, 0))

@@ -75,18 +75,29 @@ def document() -> Iterator[str]:
     yield "## The top level\n"
     yield _doc(Settings)
     yield from _table(Settings)
+    told: set[type[Frozen]] = set()
     for name, field in Settings.model_fields.items():
-        models = section_models(field)
-        if not models:
+        if not section_models(field):
             continue
         yield f"## `{name}`\n"
         if name == "workspace":
             yield "Short form: `workspace: .embedmill` is `workspace: {url: .embedmill}`.\n"
-        for model in models:
-            if kinds_of(model):
-                yield f"### `{name}` of kind {' or '.join(f'`{k}`' for k in kinds_of(model))}\n"
-            yield _doc(model)
-            yield from _table(model)
+        yield from _sections(name, field, told)
+
+
+def _sections(path: str, field: FieldInfo, told: set[type[Frozen]]) -> Iterator[str]:
+    """Yield the models of a section, and of the sections in it that were not told of yet."""
+    for model in section_models(field):
+        if model in told:
+            continue
+        told.add(model)
+        kinds = " or ".join(f"`{kind}`" for kind in kinds_of(model))
+        if kinds or "." in path:
+            yield f"### `{path}`{f' of kind {kinds}' if kinds else ''}\n"
+        yield _doc(model)
+        yield from _table(model)
+        for name, inner in model.model_fields.items():
+            yield from _sections(f"{path}.{name}", inner, told)
 
 
 def _doc(model: type[Frozen]) -> str:

@@ -8,6 +8,8 @@ from embedmill.embedder import Embedder
 from embedmill.embedders.hashing import HashingEmbedder, hashing_recipe
 from embedmill.embedders.word_tokenizer import WordTokenizer
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
+from embedmill.rate_assembly import own_limiter
+from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.settings import (
     EmbedderSettings,
@@ -59,8 +61,15 @@ def token_window(settings: EmbedderSettings) -> TokenWindow:
             assert_never(settings)
 
 
-def build_embedder(settings: EmbedderSettings, recipe: EmbeddingRecipe) -> Embedder:
+def build_embedder(
+    settings: EmbedderSettings, recipe: EmbeddingRecipe, limiter: RateLimiter | None = None
+) -> Embedder:
     """Load the model, to compute as ``recipe`` says and in no other way.
+
+    Args:
+        settings: of the embedder.
+        recipe: of the vectors.
+        limiter: of requests to a provider; without it this embedder keeps to the limits alone.
 
     Raises:
         MissingExtraError: an optional package is not installed.
@@ -77,6 +86,6 @@ def build_embedder(settings: EmbedderSettings, recipe: EmbeddingRecipe) -> Embed
         case OpenAIEmbedderSettings():
             from embedmill.embedders.openai import OpenAIEmbedder
 
-            return OpenAIEmbedder(settings, recipe)
+            return OpenAIEmbedder(settings, recipe, limiter=limiter or own_limiter(settings))
         case _:
             assert_never(settings)

@@ -25,7 +25,7 @@ from embedmill.openai_replies import ErrorReply, error_of
 from embedmill.openai_settings import OpenAIEmbedderSettings, asked_dimensions
 from embedmill.openai_tokens import packing_counter
 from embedmill.openai_vectors import EmbeddingBody, decode_body, decoded
-from embedmill.pacing import Pace
+from embedmill.rate_limiter import RateLimiter, Turn
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 from embedmill.settings_file import resolve_secret
@@ -36,8 +36,6 @@ _CONNECT_S = 5
 _TRIES = 4
 # A text that no model refuses.
 _HARMLESS = "text"
-# The longest pause that we choose ourselves between two refusals for the rate.
-_LONGEST_PAUSE_S = 30.0
 
 
 @dataclass(slots=True)
@@ -55,7 +53,8 @@ class OpenAIEmbedder:
     """Sends texts in requests under three limits, and places vectors by the index of the reply.
 
     What a request was charged for is not lost to a passing trouble of the next: each is repeated
-    by itself, rate limits for as long as ``patience_s`` in all, other troubles three times. A
+    by itself, when ``limiter`` permits it: rate limits for as long as ``patience_s`` in all, other
+    troubles three times. A
     refused request is halved until the refused text is alone. Blank texts are never sent; texts
     over the window are cut to it and counted.
     """
@@ -65,9 +64,9 @@ class OpenAIEmbedder:
         settings: OpenAIEmbedderSettings,
         recipe: EmbeddingRecipe,
         *,
+        limiter: RateLimiter,
         patience_s: float = 600.0,
         sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.recipe = recipe
@@ -76,12 +75,7 @@ class OpenAIEmbedder:
         self._patience_s = patience_s
         self._sleep = sleep
         self._now = now
-        self._pace = Pace(
-            requests_per_minute=settings.requests_per_minute,
-            tokens_per_minute=settings.tokens_per_minute,
-            clock=clock,
-            sleep=sleep,
-        )
+        self._limiter = limiter
         self._proved = False
         # The SDK would repeat what must stop the run, and sleep by its own clock.
         self._client = openai.OpenAI(
@@ -114,15 +108,16 @@ class OpenAIEmbedder:
         rows.failures |= _unsendable(texts)
         sent = [row for row in range(len(texts)) if row not in rows.failures]
         truncated = self._fit(rows, sent)
+        turn = self._limiter.turn(sum(rows.counts))
         for group in pack(
             len(sent),
             most_rows=self._settings.inputs_per_request,
             sizes={"tokens": [rows.counts[row] for row in sent]},
-            limits={"tokens": self._settings.tokens_per_request},
+            limits={"tokens": self._limiter.tokens_per_request(self._settings.tokens_per_request)},
         ):
             # A text that exceeds a request alone is sent as well: ours is an estimate.
             chosen = [sent[at] for at in group.rows]
-            rows.failures |= by_halves(chosen, partial(self._request, rows))
+            rows.failures |= by_halves(chosen, partial(self._request, turn, rows))
         return EmbeddedTexts(rows.vectors, rows.failures, rows.tokens, truncated)
 
     def _fit(self, rows: _Rows, sent: Sequence[int]) -> int:
@@ -137,7 +132,7 @@ class OpenAIEmbedder:
                 truncated += 1
         return truncated
 
-    def _request(self, rows: _Rows, chosen: Sequence[int]) -> None:
+    def _request(self, turn: Turn, rows: _Rows, chosen: Sequence[int]) -> None:
         """Embed some rows in one request.
 
         Raises:
@@ -145,9 +140,9 @@ class OpenAIEmbedder:
         """
         expected = sum(rows.counts[row] for row in chosen)
         try:
-            body = self._patiently([rows.texts[row] for row in chosen], expected)
+            body = self._patiently(turn, [rows.texts[row] for row in chosen], expected)
         except PermanentError:
-            rows.tokens += self._prove()
+            rows.tokens += self._prove(turn)
             raise
         self._proved = True
         result = decoded(body.data, self.recipe)
@@ -158,7 +153,7 @@ class OpenAIEmbedder:
                 rows.failures[row] = result.failures[position]
         rows.tokens += body.tokens or expected
 
-    def _prove(self) -> int:
+    def _prove(self, turn: Turn) -> int:
         """Make sure, once, that the server takes any text at all; the tokens that it took.
 
         Raises:
@@ -168,7 +163,7 @@ class OpenAIEmbedder:
         if self._proved:
             return 0
         try:
-            body = self._patiently([_HARMLESS], 1)
+            body = self._patiently(turn, [_HARMLESS], 1)
         except PermanentError as error:
             raise StopRunError(
                 f"the server refuses every text: {error}",
@@ -178,25 +173,29 @@ class OpenAIEmbedder:
         self._proved = True
         return body.tokens
 
-    def _patiently(self, texts: list[str], tokens: int) -> EmbeddingBody:
-        waited, refusals, troubles = 0.0, 0, 0
+    def _patiently(self, turn: Turn, texts: list[str], tokens: int) -> EmbeddingBody:
+        waited, troubles = 0.0, 0
         while True:
-            self._pace.wait(tokens)
+            permit = turn.acquire(tokens)
             try:
-                return self._once(texts)
+                body = self._once(texts)
             except RateLimitedError as error:
-                # Never less than our own pause, or "retry-after: 0" would have us knock for ever.
-                pause = max(error.retry_after or 0.0, min(2.0**refusals / 4, _LONGEST_PAUSE_S))
-                refusals += 1
-                if waited + pause > self._patience_s:
+                # The next permit waits that long.
+                waited += permit.throttled(error.retry_after)
+                if waited > self._patience_s:
                     raise
             except TransientError:
+                permit.lost()
                 troubles += 1
                 if troubles == _TRIES:
                     raise
-                pause = 2.0 ** (troubles - 1)
-            self._sleep(pause)
-            waited += pause
+                self._sleep(2.0 ** (troubles - 1))
+            except EmbedmillError:
+                permit.settle(0)
+                raise
+            else:
+                permit.settle(body.tokens or None)
+                return body
 
     def _once(self, texts: list[str]) -> EmbeddingBody:
         doing = f"embedding {len(texts)} texts"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from embedmill.errors import EmbedmillError, TransientError, WorkerDiedError
-from embedmill.executor import Done, WorkerSpec
+from embedmill.executor import Done, InlineLine, Line, WorkerSpec
 
 Address = tuple[str, int]
 # What becomes of a call: the worker dies before or after it did its work, or the call fails with
@@ -132,6 +132,10 @@ class ScriptedExecutor:
         if not self._ended[address]:
             self._run(address, self._queues[address].popleft())
         return [self._ended[address].popleft()]
+
+    def line(self, pool: str, worker: int) -> Line:
+        """See ``Executor.line``; its calls are not the script's."""
+        return InlineLine(lambda: self._worker((pool, worker)))
 
     def replace(self, pool: str, worker: int) -> None:
         """See ``Executor.replace``."""

@@ -14,6 +14,7 @@ from embedmill.batch_providers.openai_limits import OPENAI_LIMITS, request_templ
 from embedmill.embedders.openai import OpenAIEmbedder
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
 from embedmill.outcome_check import OutcomeCheck
+from embedmill.rate_assembly import limiter_of
 from embedmill.request_file import RequestWriter
 from embedmill.testing.openai_embeddings import vectors_for
 from embedmill.testing.openai_server import OpenAIServer, ServerOptions
@@ -30,6 +31,9 @@ class Rig:
         self.server = server
         self.slept = []
         self.clients = []
+
+    def clock(self):
+        return sum(self.slept)
 
     def settings(self, **more):
         values = {
@@ -60,9 +64,9 @@ class Rig:
         embedder = OpenAIEmbedder(
             settings,
             openai_recipe(settings, "cosine"),
+            limiter=limiter_of(settings, clock=self.clock, sleep=self.slept.append),
             patience_s=patience_s,
             sleep=self.slept.append,
-            clock=lambda: 0.0,
         )
         self.clients.append(embedder)
         return embedder

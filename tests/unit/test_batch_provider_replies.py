@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("msgspec")
 
+from embedmill.pacing import Pace
+
 from embedmill.batch_providers.openai_results import lines_of, outcomes_of
 from embedmill.batch_providers.openai_wire import WireBatch, moment_of, state_of
 from embedmill.batch_providers.resumable_download import Opened, download
@@ -25,7 +27,6 @@ from embedmill.errors import (
 )
 from embedmill.openai_replies import NO_MONEY, ErrorReply, detail_of, error_of, retry_after
 from embedmill.openai_vectors import decode_body, decoded
-from embedmill.pacing import Pace
 from embedmill.recipe import EmbeddingRecipe
 
 RECIPE = EmbeddingRecipe("openai", "m", "r", 2, "float32", True, "", "", 100, "cosine")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedmill.counts import ChunkCounts, RecordCounts
+from actors.embed_worker import Embedded
+from embedmill.counts import ChunkCounts, RateUse, RecordCounts
 from embedmill.errors import (
     DamagedFileError,
     OutcomeUnknownError,
@@ -44,7 +45,8 @@ class Embedder:
         if set(self.world.poison.get(key, ())) - set(poisoned):
             raise KilledWorker
         self.world.embedded.append((key, frozenset(poisoned)))
-        return ChunkCounts(chunks=3, embedded=3 - len(poisoned), dead=len(poisoned))
+        counts = ChunkCounts(chunks=3, embedded=3 - len(poisoned), dead=len(poisoned))
+        return Embedded(counts, RateUse(requests=1))
 
     def document_rows(self, key):
         return [0, 1, 2]

@@ -1,0 +1,50 @@
+"""The rate budget of a run: one worker keeps it, the others ask it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from embedmill.executor import Line
+from embedmill.rate_budget import Answer, Ask, Limits
+from embedmill.rate_limiter import LocalKeeper
+
+
+class RateBudgetWorker(LocalKeeper):
+    """Keeps the budget. One that is built in the place of another permits no burst at first."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+
+
+@dataclass(frozen=True, slots=True)
+class RunKeeper:
+    """The run's budget, as other workers reach it. Picklable.
+
+    What is asked twice, because an answer was lost, is decided once.
+
+    Attributes:
+        line: to the worker that keeps it.
+    """
+
+    line: Line
+
+    def ask(self, ask: Ask) -> Answer:
+        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        return cast(Answer, self.line.call("ask", ask))
+
+    def settle(self, ticket: str, tokens: int | None) -> None:
+        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        self.line.call("settle", ticket, tokens)
+
+    def throttle(self, ticket: str, retry_after: int | None) -> int:
+        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        return cast(int, self.line.call("throttle", ticket, retry_after))
+
+    def lose(self, ticket: str) -> None:
+        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        self.line.call("lose", ticket)
+
+    def withdraw(self, ticket: str) -> None:
+        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        self.line.call("withdraw", ticket)

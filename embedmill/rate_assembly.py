@@ -1,0 +1,129 @@
+"""Settings in, live access to a rate budget out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import assert_never
+
+from embedmill.counts import RateUse
+from embedmill.errors import MissingExtraError
+from embedmill.openai_settings import OpenAIEmbedderSettings
+from embedmill.rate_budget import NANO, SECOND, Limits
+from embedmill.rate_budget_settings import (
+    OneRunSettings,
+    RateBudgetSettings,
+    RedisSettings,
+    SliceSettings,
+)
+from embedmill.rate_limiter import BudgetKeeper, Holder, LocalKeeper, RateLimiter
+from embedmill.settings import EmbedderSettings
+from embedmill.settings_file import resolve_secret
+
+# Of a request that is neither answered nor given up: what an embedder adds to its timeout.
+_GRACE_S = 10.0
+
+
+def rate_budget_of(settings: EmbedderSettings) -> RateBudgetSettings | None:
+    """The rate budget of an embedder; None: it asks nobody."""
+    return settings.rate_budget if isinstance(settings, OpenAIEmbedderSettings) else None
+
+
+def limits_of(settings: RateBudgetSettings) -> Limits:
+    """What all who share the budget may do together."""
+    shared_by = settings.shared_by
+    share = shared_by.share if isinstance(shared_by, SliceSettings) else 1.0
+    price = settings.dollars_per_million_tokens or 0.0
+    return Limits(
+        requests=_part(settings.requests_per_minute, share),
+        tokens=_part(settings.tokens_per_minute, share),
+        concurrent=_part(settings.concurrent_requests, share),
+        money=_part(settings.dollars and round(settings.dollars * NANO), share),
+        price=round(price * NANO / 1_000),
+        transit=round(settings.transit_s * SECOND),
+    )
+
+
+def _part(limit: int | None, share: float) -> int | None:
+    return None if limit is None else max(1, int(limit * share))
+
+
+def limiter_of(
+    settings: EmbedderSettings,
+    *,
+    index: str = "",
+    keeper: BudgetKeeper | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> RateLimiter | None:
+    """This process's access to the budget of an embedder; None: it has none.
+
+    Args:
+        settings: of the embedder.
+        index: the tenant of a shared budget, unless the settings name one.
+        keeper: of the run's budget; without it this process keeps one of its own. Of no use where
+            a server keeps it.
+        clock: seconds.
+        sleep: waits for so many seconds.
+
+    Raises:
+        RefusedError: the server that keeps the budget does not answer.
+    """
+    budget = rate_budget_of(settings)
+    if budget is None:
+        return None
+    limits = limits_of(budget)
+    tenant, weight = "", 1
+    match budget.shared_by:
+        case OneRunSettings() | SliceSettings():
+            keeper = keeper or LocalKeeper(limits, clock)
+        case RedisSettings() as redis:
+            tenant, weight = redis.tenant or index, redis.weight
+            keeper = _redis_keeper(redis, budget_name(settings, redis), limits)
+        case _:
+            assert_never(budget.shared_by)
+    holder = Holder(tenant=tenant, weight=weight, hold_s=_timeout_of(settings) + _GRACE_S)
+    return RateLimiter(keeper, limits, holder, clock=clock, sleep=sleep)
+
+
+def own_limiter(settings: EmbedderSettings) -> RateLimiter:
+    """Access to a budget of this process alone, for an embedder that has one."""
+    limiter = limiter_of(settings)
+    assert limiter is not None
+    return limiter
+
+
+def budget_name(settings: EmbedderSettings, redis: RedisSettings) -> str:
+    """The name under which a server keeps a budget: the settings', or one by API key and model.
+
+    Raises:
+        SettingsError: the key is not set.
+    """
+    if redis.name is not None:
+        return redis.name
+    assert isinstance(settings, OpenAIEmbedderSettings)
+    account = f"{settings.base_url}\0{resolve_secret(settings.api_key)}"
+    # A digest: the key itself stays where it is.
+    digest = blake2b(account.encode("utf-8"), digest_size=8).hexdigest()
+    return f"{settings.model}:{digest}"
+
+
+def _redis_keeper(redis: RedisSettings, name: str, limits: Limits) -> BudgetKeeper:
+    try:
+        from embedmill.redis_budget import RedisKeeper
+    except ImportError as error:
+        raise MissingExtraError(
+            "a rate budget in Redis needs the package redis",
+            hint="pip install 'embedmill[redis]'",
+        ) from error
+    return RedisKeeper(redis, name, limits)
+
+
+def use_of(limiter: RateLimiter | None) -> RateUse:
+    """What was used of a budget since this was asked last."""
+    return RateUse() if limiter is None else limiter.take_use()
+
+
+def _timeout_of(settings: EmbedderSettings) -> float:
+    return settings.timeout_s if isinstance(settings, OpenAIEmbedderSettings) else 0.0

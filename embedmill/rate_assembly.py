@@ -35,11 +35,12 @@ def limits_of(settings: RateBudgetSettings) -> Limits:
     shared_by = settings.shared_by
     share = shared_by.share if isinstance(shared_by, SliceSettings) else 1.0
     price = settings.dollars_per_million_tokens or 0.0
+    money = None if settings.dollars is None else round(settings.dollars * NANO)
     return Limits(
         requests=_part(settings.requests_per_minute, share),
         tokens=_part(settings.tokens_per_minute, share),
         concurrent=_part(settings.concurrent_requests, share),
-        money=_part(settings.dollars and round(settings.dollars * NANO), share),
+        money=_part(money, share),
         price=round(price * NANO / 1_000),
         transit=round(settings.transit_s * SECOND),
     )

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _WAY_HERE = 0.5
 # Between two tries to reach whoever keeps the budget.
 _LONGEST_PAUSE_S = 30.0
+_OUT_OF_REACH = "the rate budget is out of reach: %s"
 # Permits that came too late in a row; then the next one is used all the same.
 _LATE_TRIES = 5
 # Requests that take up the tokens of a window at least: larger ones leave more of the limit unused.
@@ -158,7 +159,7 @@ class RateLimiter:
             except TransientError as error:
                 if self.clock() - began + pause > self.holder.patience_s:
                     raise
-                log.warning("the rate budget is out of reach: %s", error)
+                log.warning(_OUT_OF_REACH, error)
             self.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -295,9 +296,11 @@ class Permit:
         """
         self._limiter.note(RateUse(throttled=1))
         pause = None if retry_after is None else round(retry_after * SECOND)
-        with _tolerant():
+        try:
             return self._limiter.keeper.throttle(self._ticket, pause) / SECOND
-        return retry_after or 0.0
+        except TransientError as error:
+            log.warning(_OUT_OF_REACH, error)
+            return retry_after or 0.0
 
     def lost(self) -> None:
         """Nobody knows whether it arrived."""
@@ -311,7 +314,7 @@ def _tolerant() -> Iterator[None]:
     try:
         yield
     except TransientError as error:
-        log.warning("the rate budget is out of reach: %s", error)
+        log.warning(_OUT_OF_REACH, error)
 
 
 def _out_of_money(limits: Limits) -> StopRunError:

@@ -64,9 +64,9 @@ class RedisKeeper:
         given = {"ticket": ticket, "retry_after": retry_after or 0}
         return cast(int, self._do("throttle", given, now)[0])
 
-    def lose(self, ticket: str) -> None:
+    def lose(self, ticket: str, now: int = 0) -> None:
         """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
-        self._do("lose", {"ticket": ticket}, 0)
+        self._do("lose", {"ticket": ticket}, now)
 
     def withdraw(self, ticket: str, now: int = 0) -> None:
         """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""

@@ -15,6 +15,7 @@ from embedmill.openai_tokens import estimated_tokens
 from embedmill.testing.fake_api import RefusedRequest, Reply
 from embedmill.testing.fault_plan import FaultPlan
 from embedmill.testing.openai_faults import Fault
+from embedmill.testing.request_rates import RateCounter, RateLimits
 
 # As OpenAI's: bytes of a batch file, seconds that files are kept.
 FILE_BYTES = 209_715_200
@@ -58,6 +59,7 @@ class ServerOptions:
         count_tokens: of one text.
         share_done_at_cancel: of a running job's rows that were executed, and are charged for.
         api_key: the only one that is right; empty: any.
+        rates: of direct requests; more than that is refused.
         now: seconds since the epoch.
     """
 
@@ -70,6 +72,7 @@ class ServerOptions:
     count_tokens: Callable[[str], int] = estimated_tokens
     share_done_at_cancel: float = 0.5
     api_key: str = ""
+    rates: RateLimits = field(default_factory=RateLimits)
     now: Callable[[], float] = time.time
 
 
@@ -170,6 +173,7 @@ class Account:
         options: how the server behaves.
         plan: what goes wrong.
         bill: what was charged for.
+        rates: what arrived of direct requests.
         lock: held by whoever changes files or jobs.
     """
 
@@ -179,7 +183,11 @@ class Account:
     bill: Bill = field(default_factory=Bill)
     lock: threading.RLock = field(default_factory=threading.RLock)
     files: dict[str, StoredFile] = field(default_factory=dict)
+    rates: RateCounter = field(init=False)
     _counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.rates = RateCounter(self.options.rates)
 
     def new_id(self, kind: str) -> str:
         """The next id of a kind: ``file-0000000001``."""

@@ -109,6 +109,12 @@ class OpenAIApi:
 
 def _embed(account: Account, body: Any) -> dict[str, Any]:  # noqa: ANN401, what came over the wire
     texts, counts = checked_request(body, account.options)
+    wait = account.rates.arrived(sum(counts))
+    if wait:
+        headers = {"retry-after": f"{wait:.3f}"}
+        raise ApiError(
+            429, "Rate limit reached", kind="requests", code="rate_limit_exceeded", headers=headers
+        )
     record = reply_body(body, texts, sum(counts), account.options)
     account.bill.add(Bill.DIRECT, texts, sum(counts))
     return record

@@ -42,7 +42,12 @@ class EmbedWorker:
         self._context = context
         self._layers = Layers(context)
         settings = context.settings
-        self._limiter = limiter_of(settings.embedder, index=settings.index, keeper=keeper)
+        self._limiter = limiter_of(
+            settings.embedder,
+            index=settings.index,
+            keeper=keeper,
+            deadline_s=settings.run.call_deadline_s,
+        )
         self._embedder = embedder_of(settings, context.embedding, self._limiter)
 
     def ready(self) -> None:

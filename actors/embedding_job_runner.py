@@ -54,7 +54,12 @@ class EmbeddingJobRunner:
         self._layers = Layers(context)
         self._scratch = ScratchFolder("embedmill-jobs-")
         settings = context.settings
-        self._limiter = limiter_of(settings.embedder, index=settings.index, keeper=keeper)
+        self._limiter = limiter_of(
+            settings.embedder,
+            index=settings.index,
+            keeper=keeper,
+            deadline_s=settings.run.call_deadline_s,
+        )
         self._embedder = embedder_of(settings, context.embedding, self._limiter)
         try:
             self._runner = job_runner_of(

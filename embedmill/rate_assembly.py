@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from hashlib import blake2b
@@ -23,6 +24,8 @@ from embedmill.settings_file import resolve_secret
 
 # Of a request that is neither answered nor given up: what an embedder adds to its timeout.
 _GRACE_S = 10.0
+# For a first permit: longer than any limit by the minute lasts.
+_PATIENCE_S = 600.0
 
 
 def rate_budget_of(settings: EmbedderSettings) -> RateBudgetSettings | None:
@@ -55,6 +58,7 @@ def limiter_of(
     *,
     index: str = "",
     keeper: BudgetKeeper | None = None,
+    deadline_s: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> RateLimiter | None:
@@ -65,6 +69,7 @@ def limiter_of(
         index: the tenant of a shared budget, unless the settings name one.
         keeper: of the run's budget; without it this process keeps one of its own. Of no use where
             a server keeps it.
+        deadline_s: for a piece of work, of whoever waits for it.
         clock: seconds.
         sleep: waits for so many seconds.
 
@@ -84,7 +89,13 @@ def limiter_of(
             keeper = _redis_keeper(redis, budget_name(settings, redis), limits)
         case _:
             assert_never(budget.shared_by)
-    holder = Holder(tenant=tenant, weight=weight, hold_s=_timeout_of(settings) + _GRACE_S)
+    holder = Holder(
+        tenant=tenant,
+        weight=weight,
+        hold_s=_timeout_of(settings) + _GRACE_S,
+        patience_s=min(_PATIENCE_S, deadline_s / 2),
+        deadline_s=deadline_s,
+    )
     return RateLimiter(keeper, limits, holder, clock=clock, sleep=sleep)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import socket
 import threading
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 _WAY_HERE = 0.5
 # Between two tries to reach whoever keeps the budget.
 _LONGEST_PAUSE_S = 30.0
+# Of the deadline, for a piece of work that has the limit for itself: replies take time as well.
+_IN_TIME = 0.8
 _OUT_OF_REACH = "the rate budget is out of reach: %s"
 # Permits that came too late in a row; then the next one is used all the same.
 _LATE_TRIES = 5
@@ -116,12 +119,14 @@ class Holder:
         weight: of the tenant.
         hold_s: after so many seconds without an end a request's place is free again.
         patience_s: that a turn waits for its first permit at most.
+        deadline_s: of a piece of work, for whoever waits for it.
     """
 
     tenant: str = ""
     weight: int = 1
     hold_s: float = 130.0
     patience_s: float = 600.0
+    deadline_s: float = math.inf
 
 
 class RateLimiter:
@@ -168,7 +173,20 @@ class RateLimiter:
 
         Args:
             tokens: of all its requests: money that is not there for them is not spent on a part.
+
+        Raises:
+            StopRunError: so many tokens take longer than the piece of work may.
         """
+        limit = self.limits.tokens
+        takes = 0.0 if limit is None else tokens * self.limits.window / limit / SECOND
+        if takes > _IN_TIME * self.holder.deadline_s:
+            raise StopRunError(
+                f"{tokens:,} tokens of one segment take {takes:,.0f} s at {limit:,} tokens a "
+                f"minute; a worker that is silent for {self.holder.deadline_s:,.0f} s is replaced",
+                code="call-deadline",
+                hint=f"set run.call_deadline_s to {math.ceil(2 * takes)}, or embed such segments "
+                "through embedding jobs; run.segment_chunks makes new segments smaller",
+            )
         return Turn(self, tokens)
 
     def tokens_per_request(self, most: int) -> int:

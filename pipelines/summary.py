@@ -31,6 +31,13 @@ def summary(report: RunReport) -> Iterator[str]:
         f"{records.rejected:,} refused"
         + (f"; {records.partial:,} documents partly stored" if records.partial else "")
     )
+    used = report.rate
+    if used.requests:
+        price = f", ${used.dollars:,.4f}" if used.dollars else ""
+        yield (
+            f"requests   {used.requests:,} in realtime, {used.throttled:,} refused for the rate, "
+            f"{used.tokens:,} tokens{price}; {used.waited_s:,.1f} s waited for the rate budget"
+        )
     if report.jobs:
         yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list)"
     if report.stored_records >= 0:

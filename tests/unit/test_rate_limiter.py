@@ -149,6 +149,14 @@ def test_spent_money_stops_the_run_and_says_what_to_change():
     rig.limiter.turn(100).acquire(100)
 
 
+def test_work_that_takes_longer_than_it_may_is_not_begun():
+    rig = Rig(Limits(tokens=10_000), deadline_s=900)
+    rig.limiter.turn(100_000)
+    with pytest.raises(StopRunError, match="1,200 s at 10,000 tokens a minute") as stopped:
+        rig.limiter.turn(200_000)
+    assert "call_deadline_s to 2400" in stopped.value.hint
+
+
 def test_a_refusal_is_waited_out_by_everybody():
     rig = Rig()
     one, other = rig.limiter.turn(), rig.limiter.turn()

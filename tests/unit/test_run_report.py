@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from embedmill.counts import ChunkCounts, DocumentCounts, RecordCounts
+from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts
 from embedmill.errors import AlreadyExistsError, DamagedFileError
 from embedmill.run_report import RunReport, read_reports, start_run, write_report
 from embedmill.testing.memory_workspace import MemoryWorkspace
@@ -25,6 +25,7 @@ REPORT = RunReport(
     ),
     chunks=ChunkCounts(chunks=15, embedded=1, reused=2, deduplicated=3, dead=9, truncated=1),
     records=RecordCounts(upserted=5, deleted=6, rejected=1),
+    rate=RateUse(requests=7, tokens=8_000, throttled=2, waited_s=1.25, dollars=0.5),
     live_documents=1006,
     live_records=2000,
     stored_records=2000,
@@ -93,7 +94,7 @@ def test_a_store_that_counts_otherwise_is_a_problem():
 
 
 def test_counts_are_added_name_by_name():
-    for kind in (DocumentCounts, ChunkCounts, RecordCounts):
+    for kind in (DocumentCounts, ChunkCounts, RecordCounts, RateUse):
         one = kind(*range(len(fields(kind))))
         assert one + one == kind(*(2 * n for n in range(len(fields(kind)))))
 
@@ -104,6 +105,7 @@ def test_the_summary_shows_every_number_that_is_added_up():
         "1,010 read = 1 added + 2 changed + 1,003 unchanged + 4 dead; 6 removed; 5 without text",
         "15 = 1 embedded + 2 reused + 3 deduplicated + 9 dead; 1 cut at the model's window",
         "5 written, 6 deleted, 1 refused",
+        "7 in realtime, 2 refused for the rate, 8,000 tokens, $0.5000; 1.2 s waited",
         "2,000 records applied = 2,000 in the store, 1,006 documents",
         "completed with 14 dead letters",
     ):

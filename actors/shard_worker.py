@@ -16,6 +16,7 @@ from embedmill.drafting import Committed, DraftOutcome, ShardDrafter
 from embedmill.errors import TransientError
 from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext
+from embedmill.segment import SegmentKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,11 @@ class ShardWorker:
         for shard, wanted in doc_ids.items():
             self._add(total, self._drafter(shard).redraft(wanted))
         return Drafted(total.counts, tuple(total.committed))
+
+    def text_hashes(self, keys: Sequence[SegmentKey]) -> list[bytes]:
+        """Hashes of the texts of stored segments: 16 bytes for each chunk row, in order."""
+        tables = (self._layers.chunks.chunks(key)[0] for key in keys)
+        return [b"".join(table.column("text_hash").to_pylist()) for table in tables]
 
     def compact(self, versions: Sequence[IndexVersion], spare: int) -> Compaction:
         """Compact its shards where that is worth it; everything must be applied.

@@ -8,6 +8,7 @@ from embedmill.applying import SegmentApplier
 from embedmill.assembly import Layers, collection_spec, store_of
 from embedmill.counts import RecordCounts
 from embedmill.dead_letter import bury_chunks
+from embedmill.publishing import finish_collection, point_alias
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import SegmentKey
 
@@ -52,13 +53,13 @@ class StoreWriter:
         """Records in the version's collection."""
         return self._store.count(self._context.collection)
 
-    def publish(self) -> None:
-        """Point the index's alias at the version's collection, once it is fit to be searched."""
-        # Some stores build their graph at the end of a load.
-        finish = getattr(self._store, "finish", None)
-        if finish is not None:
-            finish(self._context.collection)
-        self._store.set_alias(self._context.settings.index, self._context.collection)
+    def finish(self) -> None:
+        """Make the collection fit to be searched: some stores build their graph at the end."""
+        finish_collection(self._store, self._context.collection)
+
+    def mirror(self) -> None:
+        """Let the index's alias point at the version's collection; the manifest says it should."""
+        point_alias(self._store, self._context.settings.index, self._context.collection)
 
     def alias_target(self) -> str | None:
         """The collection that readers see."""

@@ -131,7 +131,8 @@ class Layers:
 
         Args:
             context: of the run.
-            versions: of the index; those that use other chunks or are given up do not count.
+            versions: of the index; those that use other chunks or have no data do not count. One
+                that is kept for a way back counts: while it lacks something, nothing is folded.
             shard: its number.
         """
         name = context.settings.index
@@ -141,7 +142,9 @@ class Layers:
                 AppliedLayer(self.workspace, name, version.collection),
             )
             for version in versions
-            if version.chunking == context.chunking and version.state not in {"retired", "failed"}
+            if version.chunking == context.chunking
+            and version.state != "failed"
+            and version.pruned is None
         ]
         return ShardCompactor(self.chunks, fills, shard, context.settings.run.segment_chunks)
 

@@ -4,6 +4,9 @@ Safety never rests on it: segment numbers and manifest numbers are created only 
 second writer collides whatever the lease says. Leases are numbered files; the newest one holds.
 Taking over means creating the next number, which only one can. No decision compares clocks of two
 hosts: whether a holder elsewhere is alive shows in whether its heartbeat still changes.
+
+An index has two: ``lease`` is held by whoever writes chunks and the version that readers see,
+``build-lease`` by whoever builds another version beside it. A build of days keeps no sync waiting.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import psutil
 
@@ -100,8 +103,9 @@ def _place() -> str:
         return ""
 
 
-# Leases that living objects of this process hold: (workspace, index).
-_held_here: set[tuple[str, str]] = set()
+LeaseName = Literal["lease", "build-lease"]
+# Leases that living objects of this process hold: workspace, index, which one.
+_held_here: set[tuple[str, str, str]] = set()
 # No two takings of one process leave the same bytes.
 _takings = itertools.count()
 
@@ -119,7 +123,7 @@ class Lease:
     lost: threading.Event
     _workspace: Workspace
     _folder: str
-    _key: tuple[str, str]
+    _key: tuple[str, str, str]
     _content: bytes
     _ended: threading.Event = field(default_factory=threading.Event)
     _beats: int = 0
@@ -185,6 +189,7 @@ def take_lease(
     index: str,
     purpose: str,
     *,
+    name: LeaseName = "lease",
     take_over: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
@@ -194,6 +199,7 @@ def take_lease(
         workspace: of the index.
         index: its name.
         purpose: what for, shown to others.
+        name: which of the index's leases.
         take_over: take it from a holder that seems alive; whatever it still tries to commit
             collides.
         sleep: waits for a heartbeat of a holder on another machine.
@@ -202,8 +208,8 @@ def take_lease(
         IndexLockedError: somebody else holds it; the message says who, since when, and how to
             take over.
     """
-    folder = f"indexes/{index}/lease"
-    key = (workspace.url, index)
+    folder = f"indexes/{index}/{name}"
+    key = (workspace.url, index, name)
     number, released = _newest(workspace, folder)
     if number and not released and not take_over:
         _require_dead(workspace, folder, number, key, sleep)
@@ -237,7 +243,7 @@ def _require_dead(
     workspace: Workspace,
     folder: str,
     number: int,
-    key: tuple[str, str],
+    key: tuple[str, str, str],
     sleep: Callable[[float], None],
 ) -> None:
     holder = Holder.read(workspace.read(f"{folder}/{number:08d}.json"))

@@ -7,7 +7,7 @@ losing that race means that somebody else was first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -18,6 +18,8 @@ from embedmill.workspace import Workspace, create_once, require
 
 VersionState = Literal["building", "ready", "published", "retired", "failed"]
 FORMAT = "1"
+# Others commit between our reading and our commit; that many times in a row is no accident.
+_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class IndexVersion:
         last_run: that changed it.
         published: when readers were sent to it, or None.
         jobs: embedding jobs that made its vectors: provider's id, rows, tokens, cost, times.
+        parent: number of the version that was published when this one was begun.
+        retired: when readers were sent elsewhere, or it was given up.
+        pruned: when its records and vectors were deleted; it cannot be published any more.
+        gates: what it showed before it was published, as ``GateResult.to_json`` writes it.
+        history: what happened to it, oldest first: ``event``, ``at``, ``by`` and ``run``.
     """
 
     number: int
@@ -49,6 +56,11 @@ class IndexVersion:
     last_run: str = ""
     published: str | None = None
     jobs: Sequence[Mapping[str, Any]] = ()
+    parent: int | None = None
+    retired: str | None = None
+    pruned: str | None = None
+    gates: Sequence[Mapping[str, Any]] = ()
+    history: Sequence[Mapping[str, str]] = ()
 
     @property
     def name(self) -> str:
@@ -63,9 +75,21 @@ class IndexVersion:
                 **record,
                 "chunking": ChunkingRecipe.from_json(record["chunking"]),
                 "embedding": EmbeddingRecipe.from_json(record["embedding"]),
-                "jobs": tuple(record.get("jobs", ())),
+                **{name: tuple(record.get(name, ())) for name in ("jobs", "gates", "history")},
             }
         )
+
+    def noted(self, event: str, *, at: str, by: str, run: str = "") -> Self:
+        """This version with one more line of history.
+
+        Args:
+            event: short stable word (``published``).
+            at: UTC, ISO 8601.
+            by: who did it (see ``embedmill.run_context.who``).
+            run: in which run.
+        """
+        line = {"event": event, "at": at, "by": by, "run": run}
+        return replace(self, history=(*self.history, line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +113,11 @@ class ManifestState:
     def newest(self) -> IndexVersion | None:
         """The version with the highest number, or None."""
         return self.versions[-1] if self.versions else None
+
+    @property
+    def next_number(self) -> int:
+        """Of the version that comes next; numbers are never used again."""
+        return self.versions[-1].number + 1 if self.versions else 1
 
     def version(self, number: int) -> IndexVersion:
         """One version.
@@ -137,7 +166,7 @@ class Manifest:
             ManifestConflictError: another process has committed since.
         """
         others = [
-            _retired(v) if version.state == "published" else v
+            _retired(v, version) if version.state == "published" else v
             for v in expected_parent.versions
             if v.number != version.number
         ]
@@ -151,9 +180,52 @@ class Manifest:
             )
         return ManifestState(number, versions)
 
+    def update(
+        self, change: Callable[[ManifestState], IndexVersion | None]
+    ) -> tuple[ManifestState, ManifestState]:
+        """Change one version, whatever others commit meanwhile.
+
+        Args:
+            change: makes the new entry from the newest state; called again when somebody was
+                faster. With None, or an entry that is as it was, nothing is committed.
+
+        Returns:
+            The state before and after.
+
+        Raises:
+            ManifestConflictError: somebody was faster every time.
+            EmbedmillError: what ``change`` raises.
+        """
+        for attempt in range(1, _TRIES + 1):
+            state = self.read()
+            version = change(state)
+            if version is None or version in state.versions:
+                return state, state
+            try:
+                return state, self.commit(version, state)
+            except ManifestConflictError:
+                if attempt == _TRIES:
+                    raise
+        raise AssertionError
+
+    def amend(self, number: int, change: Callable[[IndexVersion], IndexVersion]) -> ManifestState:
+        """Change what the newest state says of a version; see :meth:`update`.
+
+        Raises:
+            RefusedError: there is no such version.
+        """
+        return self.update(lambda state: change(state.version(number)))[1]
+
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:08d}.json"
 
 
-def _retired(version: IndexVersion) -> IndexVersion:
-    return replace(version, state="retired") if version.state == "published" else version
+def _retired(version: IndexVersion, successor: IndexVersion) -> IndexVersion:
+    if version.state != "published":
+        return version
+    retired = replace(version, state="retired", retired=successor.published)
+    if not successor.history:
+        return retired
+    return replace(
+        retired, history=(*version.history, {**successor.history[-1], "event": "retired"})
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -33,3 +36,13 @@ class RunContext:
 def utc_now() -> str:
     """UTC, ISO 8601, whole seconds."""
     return datetime.now(UTC).replace(microsecond=0).isoformat()
+
+
+def who() -> str:
+    """User and host, for people who want to know later who did something."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container whose user has no name.
+        user = f"uid {os.getuid()}"
+    return f"{user} on {socket.gethostname()}"

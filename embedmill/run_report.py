@@ -13,10 +13,14 @@ from embedmill.errors import AlreadyExistsError
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.workspace import Workspace
 
-Pipeline = Literal["ingest", "replay", "compact", "audit"]
+Pipeline = Literal[
+    "ingest", "replay", "compact", "audit", "reembed", "publish", "rollback", "prune"
+]
 RunStatus = Literal["succeeded", "partial", "failed", "interrupted", "waiting"]
 _FORM = "%Y%m%dT%H%M%SZ"
 _ID = re.compile(r"\d{8}T\d{6}Z")
+# What a run says of itself and nobody else needs.
+REPORT_FILES = re.compile(r"(started|report|event|told-[0-9a-f]+)\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,11 @@ def read_reports(workspace: Workspace, index: str) -> Iterator[tuple[str, RunRep
         path = f"{_folder(index)}/{run}/report.json"
         data = workspace.read(path)
         yield run, None if data is None else RunReport.from_json(unsealed(data, path))
+
+
+def run_folder(index: str, run: str) -> str:
+    """Where a run leaves what it says."""
+    return f"{_folder(index)}/{run}"
 
 
 def _runs(workspace: Workspace, index: str) -> set[str]:

@@ -17,6 +17,7 @@ from embedmill.pinecone_settings import PineconeSettings
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.recipe import Metric
 from embedmill.setting_types import Frozen, Name, NonEmpty, SecretRef
+from embedmill.version_settings import HookSettings, KeepSettings
 
 
 def _known_encoding(name: str) -> str:
@@ -330,3 +331,7 @@ class Settings(Frozen):
         description="A full sync that would delete a larger share of the documents is refused.",
     )
     run: RunSettings = RunSettings()
+    keep: KeepSettings = KeepSettings()
+    hooks: tuple[HookSettings, ...] = Field(
+        default=(), description="Who is told when readers are sent to another version."
+    )

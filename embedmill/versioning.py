@@ -9,13 +9,11 @@ from embedmill.manifest import IndexVersion, ManifestState
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe, differences
 from embedmill.settings import SentenceTransformersSettings, Settings
 
+Recipes = tuple[ChunkingRecipe, EmbeddingRecipe]
+
 
 def version_for_ingest(
-    settings: Settings,
-    state: ManifestState,
-    wanted: tuple[ChunkingRecipe, EmbeddingRecipe],
-    *,
-    now: str,
+    settings: Settings, state: ManifestState, wanted: Recipes, *, now: str
 ) -> IndexVersion:
     """The version that an ingest continues, or the first one, not yet committed.
 
@@ -29,36 +27,97 @@ def version_for_ingest(
         RecipeMismatchError: the index has another recipe; the message says each difference.
         RefusedError: the shard count is another.
     """
-    current = state.published or state.newest
-    chunking, embedding = wanted
+    current = state.published or _unfinished(state)
     if current is None:
-        return IndexVersion(
-            number=1,
-            state="building",
-            chunking=chunking,
-            embedding=embedding,
-            collection=f"{settings.index}--v1",
-            shard_count=settings.shard_count,
-            created=now,
-        )
-    if current.shard_count != settings.shard_count:
-        raise RefusedError(
-            f"index {settings.index!r} has {current.shard_count} shards for its whole life, the "
-            f"settings say {settings.shard_count}",
-            code="shard-count",
-            hint=f"set shard_count: {current.shard_count}",
-        )
-    changes = differences(current.chunking, chunking)
-    changes += differences(current.embedding, adopted(settings, current.embedding, embedding))
+        return _next_version(settings, state, wanted, now=now)
+    _require_shards(settings, current)
+    changes = recipe_changes(settings, current, wanted)
     if changes:
         listed = "\n".join(f"  {change}" for change in changes)
         raise RecipeMismatchError(
             f"the settings ask for another recipe than {current.name} of index "
             f"{settings.index!r} has; nothing was changed:\n{listed}",
-            hint="set the settings back, or build the new recipe under another index name and "
-            "point readers there",
+            hint=_way_out(settings, state, current, wanted),
         )
     return current
+
+
+def _unfinished(state: ManifestState) -> IndexVersion | None:
+    """Where nothing is published: the newest version that was not given up."""
+    alive = [v for v in state.versions if v.state in {"building", "ready"}]
+    return alive[-1] if alive else None
+
+
+def _way_out(
+    settings: Settings, state: ManifestState, current: IndexVersion, wanted: Recipes
+) -> str:
+    if current.state != "published":
+        return (
+            f"set the settings back; or give {current.name} up with embedmill retire "
+            f"{current.number}, and ingest begins a new version"
+        )
+    built = built_version(settings, state, wanted)
+    if built is not None and built.state in {"ready", "retired"}:
+        return (
+            f"{built.name} has the recipe of the settings: embedmill publish {built.number} sends "
+            "readers to it; or set the settings back"
+        )
+    return (
+        "build a new version beside it with embedmill reembed, then embedmill publish; or set the "
+        "settings back"
+    )
+
+
+def version_for_reembed(
+    settings: Settings, state: ManifestState, wanted: Recipes, *, now: str
+) -> IndexVersion | None:
+    """The version that a rebuild continues, or the next one, not yet committed.
+
+    Args:
+        settings: of the index.
+        state: of its manifest.
+        wanted: what the settings ask for.
+        now: UTC, ISO 8601.
+
+    Returns:
+        None when the published version has the recipe already.
+
+    Raises:
+        RefusedError: nothing is published yet, or the shard count is another.
+    """
+    published = state.published
+    if published is None:
+        raise RefusedError(
+            f"index {settings.index!r} has no published version to build another one beside",
+            code="not-published",
+            hint="run embedmill ingest with these settings: the first complete version goes live "
+            "by itself",
+        )
+    _require_shards(settings, published)
+    if not recipe_changes(settings, published, wanted):
+        return None
+    return built_version(settings, state, wanted) or _next_version(settings, state, wanted, now=now)
+
+
+def built_version(settings: Settings, state: ManifestState, wanted: Recipes) -> IndexVersion | None:
+    """The newest version, not the published one, that has the wanted recipe and still its data."""
+    found = [
+        version
+        for version in state.versions
+        if version.state in {"building", "ready", "retired"}
+        and version.pruned is None
+        and not recipe_changes(settings, version, wanted)
+    ]
+    return found[-1] if found else None
+
+
+def recipe_changes(settings: Settings, existing: IndexVersion, wanted: Recipes) -> list[str]:
+    """One line per attribute in which the wanted recipes differ from a version's."""
+    chunking, embedding = wanted
+    return [
+        *differences(existing.chunking, chunking),
+        *differences(existing.embedding, adopted(settings, existing.embedding, embedding)),
+    ]
 
 
 def adopted(
@@ -72,3 +131,30 @@ def adopted(
     if isinstance(embedder, SentenceTransformersSettings) and embedder.dtype == "auto":
         return replace(wanted, dtype=existing.dtype)
     return wanted
+
+
+def _next_version(
+    settings: Settings, state: ManifestState, wanted: Recipes, *, now: str
+) -> IndexVersion:
+    number, published = state.next_number, state.published
+    chunking, embedding = wanted
+    return IndexVersion(
+        number=number,
+        state="building",
+        chunking=chunking,
+        embedding=embedding,
+        collection=f"{settings.index}--v{number}",
+        shard_count=settings.shard_count,
+        created=now,
+        parent=published.number if published else None,
+    )
+
+
+def _require_shards(settings: Settings, current: IndexVersion) -> None:
+    if current.shard_count != settings.shard_count:
+        raise RefusedError(
+            f"index {settings.index!r} has {current.shard_count} shards for its whole life, the "
+            f"settings say {settings.shard_count}",
+            code="shard-count",
+            hint=f"set shard_count: {current.shard_count}",
+        )

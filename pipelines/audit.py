@@ -14,8 +14,8 @@ from embedmill.executor import InlineExecutor
 from embedmill.settings import Settings
 from embedmill.sharding import ShardPlan
 from embedmill.source_audit import Drift, drifts
-from pipelines.execution import RunOptions
 from pipelines.ingest import open_version
+from pipelines.run_options import RunOptions
 
 # Findings that are kept with all details; the rest is counted.
 _EXAMPLES = 100

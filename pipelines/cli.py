@@ -10,7 +10,14 @@ import typer
 
 from embedmill.errors import SettingsError
 from embedmill.settings import Settings
-from pipelines import cli_audit, cli_dead_letters, cli_jobs, cli_reading
+from pipelines import (
+    cli_audit,
+    cli_dead_letters,
+    cli_jobs,
+    cli_publishing,
+    cli_reading,
+    cli_versions,
+)
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -24,8 +31,16 @@ from pipelines.cli_options import (
     reports_errors,
     settings_from,
 )
-from pipelines.cli_running import LocalOption, TakeOverOption, finish, running
-from pipelines.execution import RunOptions
+from pipelines.cli_running import (
+    AddressOption,
+    LocalOption,
+    NoWaitOption,
+    TakeOverOption,
+    TolerateDeadOption,
+    finish,
+    running,
+)
+from pipelines.run_options import RunOptions
 
 app = typer.Typer(
     name="embedmill",
@@ -48,22 +63,9 @@ SourceOption = Annotated[
         "name unless --index says which.",
     ),
 ]
-AddressOption = Annotated[
-    str | None,
-    typer.Option("--address", help="Of a running Ray cluster; in a Ray job it is known."),
-]
 AllowDeletesOption = Annotated[
     bool,
     typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
-]
-NoWaitOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-wait", help="Submit embedding jobs and exit (status 8); run again to collect."
-    ),
-]
-TolerateDeadOption = Annotated[
-    bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
 ]
 
 
@@ -169,7 +171,12 @@ def index_name(source: Path) -> str:
 
 app.command("search")(cli_reading.search)
 app.command("status")(cli_reading.status)
-app.command("versions")(cli_reading.versions)
+app.command("reembed")(cli_publishing.reembed_command)
+app.command("publish")(cli_publishing.publish_command)
+app.command("rollback")(cli_publishing.rollback_command)
+app.command("retire")(cli_publishing.retire_command)
+app.command("prune")(cli_publishing.prune_command)
+app.add_typer(cli_versions.app, name="versions")
 app.command("audit")(cli_audit.audit_command)
 app.add_typer(cli_dead_letters.app, name="dlq")
 app.add_typer(cli_jobs.app, name="jobs")

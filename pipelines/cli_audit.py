@@ -24,7 +24,7 @@ from pipelines.cli_options import (
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import TakeOverOption
-from pipelines.execution import RunOptions
+from pipelines.run_options import RunOptions
 
 _MEANING = {
     "missing": "the store lacks a record that the ledger has",

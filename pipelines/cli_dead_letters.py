@@ -28,7 +28,7 @@ from pipelines.cli_options import (
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import LocalOption, TakeOverOption, finish, running
-from pipelines.execution import RunOptions
+from pipelines.run_options import RunOptions
 
 app = typer.Typer(
     no_args_is_help=True, help="Dead letters: rows that failed, why, and another try for them."

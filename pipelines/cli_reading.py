@@ -1,8 +1,8 @@
-"""Commands that read: search, versions, status."""
+"""Commands that read: search, status, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
@@ -11,11 +11,11 @@ import typer
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import SettingsError
 from embedmill.index_reader import open_index
-from embedmill.manifest import IndexVersion, Manifest
+from embedmill.manifest import Manifest
 from embedmill.run_report import read_reports
-from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
 from embedmill.settings import Settings
 from embedmill.vector_store import Hit
+from embedmill.work_left import WorkLeft, work_left
 from embedmill.workspace import Workspace
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -92,49 +92,6 @@ def _plain(text: str) -> str:
 
 
 @reports_errors
-def versions(
-    *,
-    config: ConfigOption = DEFAULT_CONFIG,
-    index: IndexOption = None,
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the versions of an index: recipe, counts, state."""
-    settings = settings_from(config, overrides, index)
-    state = Manifest(workspace_of(settings), settings.index).read()
-    if as_json:
-        from dataclasses import asdict
-
-        print_json([asdict(version) for version in state.versions])
-        return
-    if not state.versions:
-        out.print(f"index {settings.index!r} has no versions yet")
-        return
-    for version in state.versions:
-        print_lines(_version_lines(version))
-
-
-def _version_lines(version: IndexVersion) -> Iterator[str]:
-    counts = version.counts
-    known = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in counts.items())
-    chunking, embedding = version.chunking, version.embedding
-    yield f"{version.name}  {version.state}  {known or 'not complete yet'}"
-    yield f"    created     {version.created}, published {version.published or 'never'}"
-    yield f"    last run    {version.last_run or 'none that ended well'}"
-    yield (
-        f"    chunks by   {chunking.id}: {chunking.splitter}, at most {chunking.max_tokens} "
-        f"tokens, overlap {chunking.overlap}"
-    )
-    yield (
-        f"    vectors by  {embedding.id}: {embedding.model} ({embedding.revision}), "
-        f"{embedding.dimension} dimensions, {embedding.dtype}, {embedding.metric}"
-    )
-    prompts = f"document {embedding.document_prompt!r}, query {embedding.query_prompt!r}"
-    yield f"    prompts     {prompts}"
-    yield f"    collection  {version.collection}, {version.shard_count} shards"
-
-
-@reports_errors
 def status(
     *,
     config: ConfigOption = DEFAULT_CONFIG,
@@ -149,7 +106,7 @@ def status(
     runs = read_reports(workspace, settings.index)
     run, report = next(runs, ("", None))
     if as_json:
-        print_json({"run": run, "report": report and report.to_json(), "left": left})
+        print_json({"run": run, "report": report and report.to_json(), "left": asdict(left)})
         return
     if not run:
         out.print(f"index {settings.index!r} has had no run yet")
@@ -159,26 +116,19 @@ def status(
         out.print(f"run {run} has not ended: it goes on, or it was killed", highlight=False)
     else:
         print_lines(summary(report))
-    waiting = ", ".join(f"{count:,} segments to {what}" for what, count in left.items() if count)
-    out.print(f"left: {waiting or 'no segments between the layers'}", highlight=False)
-    if waiting or not complete:
+    waiting = str(left) if left else "no segments between the layers"
+    out.print(f"left: {waiting}", highlight=False)
+    if left or not complete:
         out.print("  next: run the same ingest again; it goes on where it stopped")
 
 
-def _work_left(settings: Settings, workspace: Workspace) -> dict[str, int]:
-    """Segments that one layer has and the next lacks."""
-    version = Manifest(workspace, settings.index).read().newest
+def _work_left(settings: Settings, workspace: Workspace) -> WorkLeft:
+    """Of the version that an ingest continues."""
+    state = Manifest(workspace, settings.index).read()
+    version = state.published or state.newest
     if version is None:
-        return {"embed": 0, "store": 0}
-    name = settings.index
-    chunks = ChunkLayer(workspace, name, version.chunking.id).committed()
-    vectors = VectorLayer.of_version(workspace, name, version).committed()
-    applied = AppliedLayer(workspace, name, version.collection).committed()
-
-    def missing(layer: dict[int, list[int]]) -> int:
-        return sum(len(set(numbers) - set(layer.get(s, []))) for s, numbers in chunks.items())
-
-    return {"embed": missing(vectors), "store": missing(applied)}
+        return WorkLeft(0, 0)
+    return work_left(workspace, settings.index, version)
 
 
 @reports_errors

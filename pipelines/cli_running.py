@@ -19,8 +19,8 @@ from embedmill.settings import Settings
 from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines
 from pipelines.cli_reading import print_json
 from pipelines.deferred_executor import DeferredExecutor
-from pipelines.execution import RunOptions
 from pipelines.progress import shown
+from pipelines.run_options import RunOptions
 from pipelines.summary import summary
 
 LocalOption = Annotated[
@@ -29,6 +29,20 @@ LocalOption = Annotated[
 TakeOverOption = Annotated[
     bool,
     typer.Option("--take-over", help="Take the index from a run that is dead but looks alive."),
+]
+
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a running Ray cluster; in a Ray job it is known."),
+]
+NoWaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait", help="Submit embedding jobs and exit (status 8); run again to collect."
+    ),
+]
+TolerateDeadOption = Annotated[
+    bool, typer.Option("--tolerate-dead", help="Exit with 0 although rows died.")
 ]
 
 

@@ -6,8 +6,8 @@ from embedmill.compacting import Compaction
 from embedmill.errors import RefusedError
 from embedmill.executor import Executor
 from embedmill.settings import Settings
-from pipelines.execution import RunOptions
 from pipelines.ingest import open_version
+from pipelines.run_options import RunOptions
 
 
 def compact(settings: Settings, executor: Executor, options: RunOptions) -> Compaction:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from actors.shard_worker import Drafted, ShardTotals
@@ -14,7 +13,7 @@ from embedmill.assembly import Layers
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
-from embedmill.errors import ShardOwnedElsewhereError, StopRunError
+from embedmill.errors import ShardOwnedElsewhereError
 from embedmill.executor import Executor
 from embedmill.job_assembly import uses_jobs
 from embedmill.lease import Lease
@@ -30,7 +29,9 @@ from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage, EmbedStage
 from pipelines.job_stage import JobStage
 from pipelines.pools import add_pools, pool_sizes
+from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 from pipelines.scan import SHARD, Scan
+from pipelines.survey import Survey
 
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
@@ -38,54 +39,6 @@ _STOP_WAIT_S = 20.0
 # New documents that make it sure that every embed worker will have work: loading a model takes
 # seconds, and goes on beside the reading.
 _WORTH_WARMING = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        documents: drafted so far.
-        chunks: that have vectors so far.
-        waiting: segments that are not applied yet.
-        applied: segments applied so far.
-        scanning: the source has not been read to its end.
-    """
-
-    documents: DocumentCounts
-    chunks: int
-    waiting: int
-    applied: int
-    scanning: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What a person decides for one run.
-
-    Attributes:
-        allow_deletes: delete whatever is gone, however much that is.
-        on_progress: told a few times a second.
-        stop: when set, nothing new starts, what is in flight ends, and the run is resumable.
-        take_over: take the lease from a holder that seems alive.
-        wait_for_jobs: False ends the run when all embedding jobs are submitted.
-        clock: monotonic seconds, for waits between tries.
-        sleep: waits for so many seconds.
-    """
-
-    allow_deletes: bool = False
-    on_progress: Callable[[Progress], None] = lambda _: None
-    stop: threading.Event | None = None
-    take_over: bool = False
-    wait_for_jobs: bool = True
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
-class InterruptedRunError(StopRunError):
-    """The run was asked to stop; everything that was committed is kept."""
-
-    code = "interrupted"
 
 
 class Execution:
@@ -114,6 +67,7 @@ class Execution:
         self._embed: EmbedStage | JobStage = self._embed_stage()
         self._announced: dict[int, int] = {}
         self._texts = TextIndex()
+        self._survey = Survey(self._dispatcher, sizes.shard_workers, self._texts)
         self._scan: Scan | None = None
         self._documents = DocumentCounts()
         self._live_documents = -1
@@ -136,11 +90,20 @@ class Execution:
         """Embedding jobs go on at the provider; another run collects them."""
         return self._embed.parked and not self._embed.idle
 
-    def prepare(self, *, fill: bool = True, copied: Sequence[IndexVersion] = ()) -> int:
+    def prepare(
+        self,
+        *,
+        fill: bool = True,
+        rebuild: bool = False,
+        hold: bool = False,
+        copied: Sequence[IndexVersion] = (),
+    ) -> int:
         """Declare the workers, open the store, queue what earlier runs left between the layers.
 
         Args:
             fill: False leaves the store closed, for work that does not touch it.
+            rebuild: many of the stored segments lack vectors; equal texts are embedded once.
+            hold: the store stays closed until :meth:`open_store`; vectors are made meanwhile.
             copied: versions for which an interrupted compaction is to be finished before.
 
         Returns:
@@ -150,12 +113,31 @@ class Execution:
         shards = range(self._context.settings.shard_count)
         starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
         add_pools(self._dispatcher, self._context, self._sizes, starts)
-        if fill:
+        self._apply.held = hold
+        if fill and not hold:
             self._ask((WRITE, 0), "prepare")
         for worker in range(self._sizes.shard_workers if copied else 0):
             self._ask((SHARD, worker), "finish_copies", tuple(copied))
+        if rebuild:
+            self._survey.read([SegmentKey(s, n) for s in sorted(committed) for n in committed[s]])
         self._resume(committed)
         return self._apply.waiting
+
+    def open_store(self) -> None:
+        """Open the store that was held closed; segments with vectors are applied from now on."""
+        self._ask((WRITE, 0), "prepare")
+        self._apply.held = False
+
+    def catch_up(self) -> int:
+        """Queue the segments that others have committed since.
+
+        Returns:
+            How many there are.
+        """
+        committed = self._layers.chunks.committed()
+        new = [SegmentKey(s, n) for s, some in sorted(committed.items()) for n in some]
+        self._survey.read([key for key in new if key.number > self._announced.get(key.shard, -1)])
+        return sum(self._take_unannounced(s, n) for s, n in sorted(committed.items()))
 
     def scan(self, splits: Sequence[Split], only: frozenset[str] | None = None) -> None:
         """Read the source to its end, filling the layers meanwhile; :meth:`drain` fills the rest.
@@ -234,9 +216,13 @@ class Execution:
             log.info("compacted %d segments to %d", total.segments_before, total.segments_after)
         return total
 
-    def publish(self) -> None:
-        """Send readers to the version's collection."""
-        self._ask((WRITE, 0), "publish")
+    def finish_store(self) -> None:
+        """Make the version's collection fit to be searched."""
+        self._ask((WRITE, 0), "finish")
+
+    def mirror(self) -> None:
+        """Let the index's alias point at the version's collection."""
+        self._ask((WRITE, 0), "mirror")
 
     def report(self, status: RunStatus, error: str = "") -> RunReport:
         """What has been done so far."""
@@ -281,7 +267,7 @@ class Execution:
     def _resume(self, committed: Mapping[int, Sequence[int]]) -> None:
         vectors = {s: set(numbers) for s, numbers in self._layers.vectors.committed().items()}
         applied = self._layers.applied.committed()
-        for shard, numbers in committed.items():
+        for shard, numbers in sorted(committed.items()):
             done = applied.get(shard, [])
             last = done[-1] if done else -1
             if done:
@@ -291,7 +277,7 @@ class Execution:
                 key = SegmentKey(shard, number)
                 has_vectors = number in vectors.get(shard, ())
                 if number > last:
-                    self._take(key, has_vectors=has_vectors)
+                    self._take(key, self._survey.loans(key), has_vectors=has_vectors)
                 elif not has_vectors:
                     # Damaged, and deleted by hand; the store has the records.
                     self._embed.add(key)
@@ -317,9 +303,14 @@ class Execution:
         """Queue what a dead shard worker committed and could not report."""
         settings = self._context.settings
         for shard in range(worker, settings.shard_count, self._sizes.shard_workers):
-            for number in self._layers.chunks.committed_of(shard):
-                if number > self._announced.get(shard, -1):
-                    self._take(SegmentKey(shard, number))
+            self._take_unannounced(shard, self._layers.chunks.committed_of(shard))
+
+    def _take_unannounced(self, shard: int, numbers: Sequence[int]) -> int:
+        new = [number for number in numbers if number > self._announced.get(shard, -1)]
+        for number in new:
+            key = SegmentKey(shard, number)
+            self._take(key, self._survey.loans(key))
+        return len(new)
 
     def drain(self) -> None:
         """Run until nothing is left to do.

@@ -247,7 +247,11 @@ def _on_ready(done: Done) -> None:
 
 
 class ApplyStage:
-    """Applies segments that have vectors; of one shard one at a time and in order."""
+    """Applies segments that have vectors; of one shard one at a time and in order.
+
+    Attributes:
+        held: nothing is applied for now: the store is left to others.
+    """
 
     def __init__(self, dispatcher: Dispatcher, faults: FaultPolicy, writers: int) -> None:
         self._dispatcher = dispatcher
@@ -259,19 +263,21 @@ class ApplyStage:
         self._last: dict[int, int] = {}
         self._later = _Later(faults.clock)
         self._deaths: Counter[SegmentKey] = Counter()
+        self.held = False
         self.counts = RecordCounts()
         self.applied = 0
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing runs."""
-        return not (self._busy or self._later or any(self._order.values()))
+        """Nothing runs, and nothing waits that may be applied."""
+        return self.held or not (self._busy or self._later or any(self._order.values()))
 
     @property
     def starved(self) -> bool:
         """Nothing runs, and whatever waits, waits for vectors."""
         heads = (order[0] for order in self._order.values() if order)
-        return not (self._busy or self._later or any(head in self._ready for head in heads))
+        ready = any(head in self._ready for head in heads)
+        return self.held or not (self._busy or self._later or ready)
 
     @property
     def retrying(self) -> bool:
@@ -302,6 +308,8 @@ class ApplyStage:
 
     def pump(self) -> None:
         """Submit what there is room for."""
+        if self.held:
+            return
         for key in self._later.due():
             self._busy.discard(key.shard)
         for shard, order in self._order.items():

@@ -10,20 +10,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from embedmill.arrivals import tell_of_arrival
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError, StopRunError
 from embedmill.executor import Executor
 from embedmill.job_assembly import job_records, price_per_million, uses_jobs
 from embedmill.job_summary import summaries
-from embedmill.lease import Lease, take_lease
+from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
-from embedmill.run_context import RunContext, utc_now
+from embedmill.run_context import RunContext, utc_now, who
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
 from embedmill.settings import Settings
-from embedmill.versioning import version_for_ingest
+from embedmill.versioning import version_for_ingest, version_for_reembed
 from embedmill.workspace import LocalWorkspace
-from pipelines.execution import Execution, InterruptedRunError, RunOptions
+from pipelines.execution import Execution
+from pipelines.run_options import InterruptedRunError, RunOptions
 
 log = logging.getLogger(__name__)
 # So many rows do not all die by themselves: the model, the store or the settings are to blame.
@@ -71,15 +73,20 @@ class OpenVersion:
         """All versions of the index, as the manifest has them now."""
         return self._state.versions
 
-    def __init__(
-        self, settings: Settings, pipeline: Pipeline, options: RunOptions, lease: Lease
-    ) -> None:
-        """Find the version that the run continues, or begin the first one.
+    @property
+    def current(self) -> IndexVersion:
+        """The version that is worked on, as the manifest has it now."""
+        return self._state.version(self._version.number)
 
-        Raises:
-            RecipeMismatchError: the index has another recipe.
-            RefusedError: or another shard count.
-        """
+    def __init__(
+        self,
+        settings: Settings,
+        pipeline: Pipeline,
+        options: RunOptions,
+        lease: Lease,
+        version: IndexVersion,
+    ) -> None:
+        """Continue a version; one that the manifest does not have yet is begun."""
         self._settings = settings
         self._pipeline: Pipeline = pipeline
         self._options = options
@@ -87,17 +94,17 @@ class OpenVersion:
         self._workspace = workspace_of(settings)
         self._manifest = Manifest(self._workspace, settings.index)
         self._state = self._manifest.read()
-        wanted = recipes_of(settings)
-        self._version = version_for_ingest(settings, self._state, wanted, now=utc_now())
-        if self._version.number not in {known.number for known in self._state.versions}:
-            self._state = self._manifest.commit(self._version, self._state)
+        self._version = version
+        if version.number not in {known.number for known in self._state.versions}:
+            begun = version.noted("begun", at=version.created, by=who())
+            self._state = self._manifest.commit(begun, self._state)
         self.context = RunContext(
             settings=settings,
             run="",
-            version=self._version.name,
-            collection=self._version.collection,
-            chunking=self._version.chunking,
-            embedding=self._version.embedding,
+            version=version.name,
+            collection=version.collection,
+            chunking=version.chunking,
+            embedding=version.embedding,
         )
 
     def execution(self, executor: Executor) -> Execution:
@@ -124,7 +131,7 @@ class OpenVersion:
             report = self._with_jobs(execution.report("succeeded"))
             _require_sums(report)
             self._record(execution, report)
-            if report.changed_anything:
+            if self._may_compact(report):
                 execution.compact(self._state.versions, spare=SPARE_SEGMENTS)
         except EmbedmillError as error:
             interrupted = isinstance(error, InterruptedRunError)
@@ -157,32 +164,64 @@ class OpenVersion:
             # The run's own error matters more; a full disk takes no report either.
             log.warning("no report was written: %s", error)
 
+    def _may_compact(self, report: RunReport) -> bool:
+        """Whether the chunks are this run's alone: what is built beside it reads them as well."""
+        chunking = self._version.chunking
+        built = (v for v in self._state.versions if v.state in {"building", "ready"})
+        beside = any(v.chunking == chunking and v.number != self._version.number for v in built)
+        return report.changed_anything and self._pipeline != "reembed" and not beside
+
     def _record(self, execution: Execution, report: RunReport) -> None:
         """Record what the version holds now; the first complete version of an index goes live.
 
-        Only an ingest knows that a version is complete: it has read the whole source.
+        Only an ingest knows that a version is complete: it has read the whole source. A version
+        that was built beside the published one is ready to be published.
         """
         first = self._state.published is None and self._pipeline == "ingest"
+        if first:
+            execution.finish_store()
+        self._state = self._manifest.amend(
+            self._version.number, lambda version: self._recorded(version, report, first=first)
+        )
+        published = self._state.published
+        if published is not None and published.number == self._version.number:
+            execution.mirror()
+            if first or self._settings.hooks:
+                self._tell()
+
+    def _tell(self) -> None:
+        """Tell of the publication whoever was not told of it yet."""
+        tell_of_arrival(
+            self._workspace,
+            self._settings.index,
+            self._settings.hooks,
+            at=utc_now(),
+            sleep=self._options.sleep,
+        )
+
+    def _recorded(self, version: IndexVersion, report: RunReport, *, first: bool) -> IndexVersion:
+        built = self._pipeline == "reembed" and version.state in {"building", "retired"}
         holds = {"documents": report.live_documents, "records": report.live_records}
         # A run that was killed after its last segment has left the counts of the run before.
-        recorded = {name: self._version.counts.get(name) for name in holds}
-        if not first and not report.changed_anything and recorded == holds:
-            return
+        recorded = {name: version.counts.get(name) for name in holds}
+        if not first and not built and not report.changed_anything and recorded == holds:
+            return version
         counts = {**holds, "dead_letters": report.dead_letters}
-        version = replace(
-            self._version, counts=counts, last_run=report.run, jobs=tuple(self._jobs())
-        )
+        version = replace(version, counts=counts, last_run=report.run, jobs=tuple(self._jobs()))
+        if not first and not built:
+            return version
+        now = utc_now()
+        version = version.noted("published" if first else "ready", at=now, by=who(), run=report.run)
         if first:
-            execution.publish()
-            version = replace(version, state="published", published=utc_now())
-        self._state = self._manifest.commit(version, self._state)
+            return replace(version, state="published", published=now)
+        return replace(version, state="ready", retired=None)
 
 
 @contextmanager
 def open_version(
     settings: Settings, pipeline: Pipeline, options: RunOptions
 ) -> Iterator[OpenVersion]:
-    """Hold the lease on the index and open the version that a run continues.
+    """Hold the lease on the index and open the version that a run continues, or the first one.
 
     Raises:
         IndexLockedError: another run holds the index.
@@ -190,20 +229,56 @@ def open_version(
         RefusedError: or another shard count.
     """
     workspace = workspace_of(settings)
-    if pipeline != "ingest" and not Manifest(workspace, settings.index).read().versions:
+    manifest = Manifest(workspace, settings.index)
+    if pipeline != "ingest" and not manifest.read().versions:
         raise RefusedError(
             f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
         )
+    with _held(settings, pipeline, options, "lease") as lease:
+        wanted = recipes_of(settings)
+        version = version_for_ingest(settings, manifest.read(), wanted, now=utc_now())
+        yield OpenVersion(settings, pipeline, options, lease, version)
+
+
+@contextmanager
+def open_build(
+    settings: Settings, pipeline: Pipeline, options: RunOptions
+) -> Iterator[OpenVersion | None]:
+    """Hold the lease on building and open the version with the settings' recipe.
+
+    Yields:
+        None when the published version has that recipe.
+
+    Raises:
+        IndexLockedError: another build goes on.
+        RefusedError: nothing is published yet, or the shard count is another.
+    """
+    manifest = Manifest(workspace_of(settings), settings.index)
+    with _held(settings, pipeline, options, "build-lease") as lease:
+        wanted = recipes_of(settings)
+        version = version_for_reembed(settings, manifest.read(), wanted, now=utc_now())
+        if version is None:
+            yield None
+        else:
+            yield OpenVersion(settings, pipeline, options, lease, version)
+
+
+@contextmanager
+def _held(
+    settings: Settings, pipeline: Pipeline, options: RunOptions, name: LeaseName
+) -> Iterator[Lease]:
+    workspace = workspace_of(settings)
     with take_lease(
         workspace,
         settings.index,
         pipeline,
+        name=name,
         take_over=options.take_over,
         sleep=options.sleep,
     ) as lease:
         if isinstance(workspace, LocalWorkspace):
             workspace.sweep()
-        yield OpenVersion(settings, pipeline, options, lease)
+        yield lease
 
 
 def _require_sums(report: RunReport) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from pipelines.execution import Progress
+from pipelines.run_options import Progress
 
 # Short enough to see that it lives, long enough to keep a job's log readable.
 LINE_EVERY_S = 10.0

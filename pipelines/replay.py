@@ -9,8 +9,8 @@ from embedmill.executor import Executor
 from embedmill.open_letters import OpenLetter, note_replay
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
-from pipelines.execution import RunOptions
 from pipelines.ingest import open_version
+from pipelines.run_options import RunOptions
 
 
 def replay(

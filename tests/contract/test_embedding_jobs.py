@@ -22,8 +22,8 @@ from embedmill.settings import Settings
 from embedmill.testing.index_contents import contents_of
 from embedmill.testing.openai_embeddings import vectors_for
 from embedmill.testing.openai_server import Fault, OpenAIServer, ServerOptions
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
+from pipelines.run_options import RunOptions
 
 DIMENSION, MODEL = 16, "text-embedding-3-small"
 TEXTS = {f"d{number:02d}": f"text number {number} of the corpus" for number in range(24)}

@@ -27,9 +27,9 @@ from embedmill.vector_store import Rejection
 from embedmill.vector_stores import memory
 from pipelines.audit import audit
 from pipelines.compact import compact
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
 from pipelines.replay import replay
+from pipelines.run_options import RunOptions
 
 # Words whose chunk the embedder or the store refuses while the faults last.
 REFUSED, REJECTED = "unembeddable", "unstorable"
@@ -206,7 +206,7 @@ class CrashIndex:
                 item.letter.id
                 for item in open_letters(self.workspace, self.settings.index, version)
             },
-            version=replace(version, last_run="", created="", published=None, counts={}),
+            version=timeless(version),
             counts={name: version.counts.get(name) for name in ("documents", "records")},
             alias=store.alias_target(self.settings.index),
         )
@@ -218,6 +218,13 @@ class CrashIndex:
             for key, entry in Ledger.fold(self.chunks, shard)[0].entries():
                 found[key] = (entry.fingerprint, entry.chunk_count)
         return found
+
+
+def timeless(version):
+    """A version without what differs from one building of it to the next."""
+    history = tuple(line["event"] for line in version.history)
+    times = {"created": "", "published": None, "retired": None, "pruned": version.pruned and ""}
+    return replace(version, last_run="", counts={}, history=history, **times)
 
 
 @dataclass(frozen=True)

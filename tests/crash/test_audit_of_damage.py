@@ -18,8 +18,8 @@ from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 from embedmill.vector_store import VectorBatch
 from pipelines.audit import audit
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
+from pipelines.run_options import RunOptions
 
 FINDINGS = 7
 TEXTS = made_up_texts(40)

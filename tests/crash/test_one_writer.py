@@ -20,8 +20,8 @@ from embedmill.sealed_json import sealed
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.testing.rehearsal import Rehearsal, made_up_texts
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
+from pipelines.run_options import RunOptions
 
 LOCKED = 6
 FOLDER = "indexes/a/lease"

@@ -21,8 +21,8 @@ from actors.actor_pool import RayExecutor
 from actors.ray_session import RaySession
 from embedmill.settings_file import load_settings
 from embedmill.testing.worker_faults import Faults, Faulty
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
+from pipelines.run_options import RunOptions
 
 NODE = {"object_store_memory": 100 * 2**20}
 

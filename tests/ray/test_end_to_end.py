@@ -14,9 +14,9 @@ from embedmill.manifest import Manifest
 from embedmill.open_letters import open_letters
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
 from pipelines.replay import replay
+from pipelines.run_options import RunOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 LOSING_A_NODE = Path(__file__).with_name("losing_a_node.py")

@@ -17,8 +17,8 @@ from embedmill.errors import RefusedError, SettingsError, StopRunError
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 from embedmill.testing.worker_faults import Faults, Faulty, embedded_batches
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
+from pipelines.run_options import RunOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 

@@ -22,9 +22,11 @@ from embedmill.open_letters import open_letters
 from embedmill.segment import DEAD, AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.settings import Settings
 from embedmill.testing.memory_workspace import MemoryWorkspace
-from pipelines.execution import RunOptions
 from pipelines.ingest import ingest
+from pipelines.publish import publish, rollback
+from pipelines.reembed import reembed
 from pipelines.replay import replay
+from pipelines.run_options import RunOptions
 
 hypothesis_settings.register_profile(
     "unit",
@@ -107,6 +109,36 @@ class SmallIndex:
                 return ingest(self.settings, executor, RunOptions(**options))
             finally:
                 executor.close()
+
+    def swap(self, **more) -> None:
+        """Change settings from now on."""
+        self._more = {**self._more, **more}
+
+    def reembed(self, executor=None, **options):
+        """Build the version that the settings ask for; its report, or None."""
+        rebuilt = self._run(reembed, executor, **options)
+        return rebuilt and rebuilt.report
+
+    def publish(self, number=None, executor=None, **options):
+        return self._run(publish, executor, number=number, **options)
+
+    def rollback(self, number=None):
+        with self.seams():
+            return rollback(self.settings, number=number)
+
+    def _run(self, pipeline, executor=None, number=None, **options):
+        executor = executor or InlineExecutor()
+        choices = RunOptions(clock=self.clock, sleep=self.clock.sleep, **options)
+        more = {} if number is None else {"number": number}
+        with self.seams():
+            try:
+                return pipeline(self.settings, executor, choices, **more)
+            finally:
+                executor.close()
+
+    @property
+    def manifest(self):
+        return Manifest(self.workspace, "small").read()
 
     def replay(self, letters=None, executor=None):
         executor = executor or InlineExecutor()

@@ -18,7 +18,7 @@ from embedmill.errors import (
 from embedmill.executor import InlineExecutor
 from embedmill.run_report import read_reports
 from embedmill.testing.scripted_executor import ScriptedExecutor
-from pipelines.execution import InterruptedRunError
+from pipelines.run_options import InterruptedRunError
 
 
 def words(count, start=0):

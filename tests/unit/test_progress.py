@@ -5,8 +5,8 @@ import io
 from rich.console import Console
 
 from embedmill.counts import DocumentCounts
-from pipelines.execution import Progress
 from pipelines.progress import LINE_EVERY_S, line, shown
+from pipelines.run_options import Progress
 
 PROGRESS = Progress(DocumentCounts(read=1200, unchanged=1000, dead=3), 500, 4, 6, scanning=True)
 

@@ -1,0 +1,182 @@
+"""Publishing: which version readers are sent to.
+
+The manifest is the truth and is changed first, by one file that only one process can create. The
+store's alias mirrors it: whoever finds it behind, moves it on. A process that dies between the two
+leaves a mirror that the next command, whatever it is, puts right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from embedmill.errors import EmbedmillError, RefusedError, StopRunError
+from embedmill.manifest import IndexVersion, Manifest, ManifestState
+from embedmill.vector_store import VectorStore
+
+# How a version came to be what readers see: for its own merit, or because it was taken back.
+Arrival = Literal["published", "restored"]
+# A mirror that is overtaken by another publication is set again; this often is no accident.
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One publication.
+
+    Attributes:
+        before: what readers saw, or None.
+        after: what they see.
+        changed: False when they saw it already.
+    """
+
+    before: IndexVersion | None
+    after: IndexVersion
+    changed: bool
+
+
+def require_publishable(version: IndexVersion) -> None:
+    """Refuse a version that readers cannot be sent to.
+
+    Raises:
+        RefusedError: it is not complete, given up, or its data is gone.
+    """
+    if version.pruned is not None:
+        raise RefusedError(
+            f"the records of {version.name} were deleted by embedmill prune, {version.pruned}",
+            code="pruned",
+            hint="build it again with embedmill reembed and the settings it had",
+        )
+    if version.state in {"building", "failed"}:
+        raise RefusedError(
+            f"{version.name} is {version.state}: it is not complete",
+            code="not-complete",
+            hint="run embedmill reembed with its settings to its end first",
+        )
+
+
+def require_collection(store: VectorStore, version: IndexVersion) -> None:
+    """Refuse to send readers to a collection that is not there.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    if version.collection not in store.collections():
+        raise RefusedError(
+            f"the store has no collection {version.collection!r}, which {version.name} needs",
+            code="no-collection",
+            hint="somebody has deleted it; build it again with embedmill reembed and the settings "
+            "that it had",
+        )
+
+
+def switch(
+    manifest: Manifest, number: int, *, arrival: Arrival, at: str, by: str, run: str
+) -> Switch:
+    """Make a version the published one, in one step; the alias is still to be mirrored.
+
+    Args:
+        manifest: of the index.
+        number: of the version.
+        arrival: why.
+        at: UTC, ISO 8601.
+        by: who does it.
+        run: in which run.
+
+    Raises:
+        RefusedError: there is no such version, or it is not fit (see ``require_publishable``).
+        ManifestConflictError: others commit all the time.
+    """
+
+    def published(state: ManifestState) -> IndexVersion | None:
+        version = state.version(number)
+        if version.state == "published":
+            return None
+        require_publishable(version)
+        now_seen = replace(version, state="published", published=at, retired=None)
+        return now_seen.noted(arrival, at=at, by=by, run=run)
+
+    before, after = manifest.update(published)
+    return Switch(before.published, after.version(number), before is not after)
+
+
+def mirror(manifest: Manifest, store: VectorStore, index: str) -> bool:
+    """Let the alias point where the manifest says.
+
+    Another publication may come between reading and pointing: it ends only when both say the same.
+
+    Returns:
+        Whether it had to be moved.
+
+    Raises:
+        StopRunError: the store does not take it; the manifest, and readers that follow it, are
+            ahead of the alias.
+    """
+    moved = False
+    for _ in range(_TRIES):
+        published = manifest.read().published
+        if published is None:
+            return moved
+        try:
+            if store.alias_target(index) == published.collection:
+                return moved
+            store.set_alias(index, published.collection)
+        except EmbedmillError as error:
+            raise StopRunError(
+                f"{published.name} is published, but the store's alias {index!r} could not be "
+                f"pointed at its collection {published.collection!r}: {error}",
+                code="alias",
+                hint="run the same command again: it moves the alias and does nothing else",
+            ) from error
+        moved = True
+    raise StopRunError(
+        f"the alias {index!r} is moved by others all the time",
+        code="alias",
+        hint="see who publishes this index: embedmill versions",
+    )
+
+
+def point_alias(store: VectorStore, alias: str, collection: str) -> None:
+    """Let an alias point at a collection, if it does not already."""
+    if store.alias_target(alias) != collection:
+        store.set_alias(alias, collection)
+
+
+def finish_collection(store: VectorStore, collection: str) -> None:
+    """Make a collection fit to be searched: some stores build their graph at the end of a load."""
+    finish = getattr(store, "finish", None)
+    if finish is not None:
+        finish(collection)
+
+
+def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
+    """The version that readers are taken back to.
+
+    Args:
+        state: of the manifest.
+        number: that was asked for; without it the version that was published before.
+
+    Raises:
+        RefusedError: there is none, or it was never published.
+    """
+    if number is not None:
+        version = state.version(number)
+        if version.published is None:
+            raise RefusedError(
+                f"{version.name} was never published; there is no way back to it",
+                hint=f"to publish it: embedmill publish {version.number}",
+            )
+        return version
+    kept = [
+        version
+        for version in state.versions
+        if version.state == "retired" and version.published and version.pruned is None
+    ]
+    if not kept:
+        raise RefusedError(
+            "there is no earlier version to go back to: none was published before, or they were "
+            "pruned",
+            code="no-way-back",
+            hint="see what there is with: embedmill versions",
+        )
+    return max(kept, key=lambda version: (version.retired or "", version.number))

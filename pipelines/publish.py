@@ -1,0 +1,182 @@
+"""Publish and roll back: which version readers are sent to, changed in one step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from embedmill.announcing import Delivery
+from embedmill.arrivals import tell_of_arrival
+from embedmill.assembly import recipes_of, workspace_of
+from embedmill.errors import RefusedError
+from embedmill.executor import Executor
+from embedmill.lease import take_lease
+from embedmill.manifest import IndexVersion, Manifest, ManifestState
+from embedmill.publishing import (
+    Arrival,
+    Switch,
+    finish_collection,
+    mirror,
+    require_collection,
+    require_publishable,
+    rollback_target,
+    switch,
+)
+from embedmill.run_context import utc_now, who
+from embedmill.settings import Settings
+from embedmill.vector_store import VectorStore
+from embedmill.versioning import built_version, recipe_changes
+from embedmill.work_left import work_left
+from pipelines.filling import EMBED, WRITE
+from pipelines.reembed import reembed
+from pipelines.run_options import RunOptions
+from pipelines.short_run import short_run
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a publication or a rollback did.
+
+    Attributes:
+        run: its id.
+        switch: what readers saw before and see now.
+        lacking: segments that the version now published has not taken in: after a rollback, what
+            syncs brought since it was retired.
+        told: what became of telling others.
+    """
+
+    run: str
+    switch: Switch
+    lacking: int
+    told: Sequence[Delivery] = ()
+
+
+def publish(
+    settings: Settings,
+    executor: Executor,
+    options: RunOptions,
+    *,
+    number: int | None = None,
+) -> Publication:
+    """Send readers to a version that is complete, checked and caught up.
+
+    No sync runs meanwhile: what was committed before is in the version when readers see it.
+
+    Args:
+        settings: of the index.
+        executor: for the catching up; closed by the caller.
+        options: of this run.
+        number: of the version; without it the one that the settings ask for, or else the newest
+            that is ready.
+
+    Raises:
+        RefusedError: nothing was changed; the message says what is missing.
+        IndexLockedError: a run or a build goes on.
+        StopRunError: the manifest says it, and the alias could not be moved.
+    """
+    workspace = workspace_of(settings)
+    manifest = Manifest(workspace, settings.index)
+    with take_lease(
+        workspace, settings.index, "publish", take_over=options.take_over, sleep=options.sleep
+    ):
+        target = _target(settings, manifest.read(), number)
+        if target.state != "published":
+            require_publishable(target)
+            _require_nothing_lacking(settings, executor, options, target)
+        with short_run(settings, "publish", target) as (run, store):
+            require_collection(store, target)
+            finish_collection(store, target.collection)
+            done = _switched(settings, manifest, store, target.number, "published", run)
+    return _settled(settings, run, done, options.sleep)
+
+
+def rollback(
+    settings: Settings,
+    *,
+    number: int | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Publication:
+    """Take readers back to a version that they saw before, as it was left; takes seconds.
+
+    Nothing else is waited for: neither a sync nor a build, nor any gate.
+
+    Args:
+        settings: of the index; of any of its recipes.
+        number: of the version; without it the one that was published before.
+        sleep: waits between tries to tell others.
+
+    Raises:
+        RefusedError: there is none to go back to.
+        StopRunError: the manifest says it, and the alias could not be moved.
+    """
+    manifest = Manifest(workspace_of(settings), settings.index)
+    target = rollback_target(manifest.read(), number)
+    with short_run(settings, "rollback", target) as (run, store):
+        require_collection(store, target)
+        done = _switched(settings, manifest, store, target.number, "restored", run)
+    return _settled(settings, run, done, sleep)
+
+
+def _target(settings: Settings, state: ManifestState, number: int | None) -> IndexVersion:
+    if number is not None:
+        return state.version(number)
+    wanted = recipes_of(settings)
+    if state.published is not None and not recipe_changes(settings, state.published, wanted):
+        return state.published
+    built = built_version(settings, state, wanted)
+    if built is not None:
+        return built
+    ready = [version for version in state.versions if version.state == "ready"]
+    if ready:
+        return ready[-1]
+    raise RefusedError(
+        f"index {settings.index!r} has no version that is ready to be published",
+        code="not-ready",
+        hint="build one with: embedmill reembed SETTINGS",
+    )
+
+
+def _require_nothing_lacking(
+    settings: Settings, executor: Executor, options: RunOptions, target: IndexVersion
+) -> None:
+    """Let a version take in what syncs have committed since it was built."""
+    workspace = workspace_of(settings)
+    if not work_left(workspace, settings.index, target):
+        return
+    if not recipe_changes(settings, target, recipes_of(settings)):
+        reembed(settings, executor, options)
+        for pool in (EMBED, WRITE):
+            # What they hold, a store or a model, is needed here now.
+            executor.add_pool(pool, ())
+    left = work_left(workspace, settings.index, target)
+    if left:
+        raise RefusedError(
+            f"{target.name} lacks {left}; it would not be complete when readers see it",
+            code="not-complete",
+            hint="run embedmill reembed with the settings of that version, then publish again; or "
+            "embedmill rollback takes it as it is",
+        )
+
+
+def _switched(
+    settings: Settings,
+    manifest: Manifest,
+    store: VectorStore,
+    number: int,
+    arrival: Arrival,
+    run: str,
+) -> Switch:
+    done = switch(manifest, number, arrival=arrival, at=utc_now(), by=who(), run=run)
+    mirror(manifest, store, settings.index)
+    return done
+
+
+def _settled(
+    settings: Settings, run: str, done: Switch, sleep: Callable[[float], None]
+) -> Publication:
+    """Tell others, after the store is let go: some of them will want it."""
+    workspace = workspace_of(settings)
+    told = tell_of_arrival(workspace, settings.index, settings.hooks, at=utc_now(), sleep=sleep)
+    left = work_left(workspace, settings.index, done.after)
+    return Publication(run, done, left.store, told)

@@ -1,0 +1,71 @@
+"""A run that needs no workers: an id, a report however it ends, and the store."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from embedmill.assembly import store_of, workspace_of
+from embedmill.errors import EmbedmillError
+from embedmill.manifest import IndexVersion
+from embedmill.run_context import utc_now
+from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
+from embedmill.settings import Settings
+from embedmill.vector_store import VectorStore
+
+
+@contextmanager
+def short_run(
+    settings: Settings, pipeline: Pipeline, version: IndexVersion
+) -> Iterator[tuple[str, VectorStore]]:
+    """Open the store, take a run id, and leave a report at the end.
+
+    Yields:
+        The run's id and the store.
+
+    Raises:
+        IndexLockedError: somebody else has the store; no run was begun.
+    """
+    store = store_of(settings)
+    try:
+        with _reported(settings, pipeline, version) as run:
+            yield run, store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _reported(settings: Settings, pipeline: Pipeline, version: IndexVersion) -> Iterator[str]:
+    workspace = workspace_of(settings)
+    now, clock = utc_now(), time.monotonic()
+    started = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "pipeline": pipeline,
+        "version": version.name,
+    }
+    run = start_run(workspace, settings.index, now, started)
+
+    def leave(status: RunStatus, error: str = "") -> None:
+        report = RunReport(
+            run=run,
+            index=settings.index,
+            version=version.name,
+            pipeline=pipeline,
+            executor="inline",
+            status=status,
+            started=now,
+            seconds=round(time.monotonic() - clock, 3),
+            error=error,
+        )
+        write_report(workspace, report)
+
+    try:
+        yield run
+    except EmbedmillError as error:
+        leave("failed", str(error))
+        raise
+    leave("succeeded")

@@ -120,6 +120,13 @@ class RayExecutor:
         """Logical cores of the cluster."""
         return int(_resources().get("CPU", 1))
 
+    @property
+    def node_cores(self) -> Sequence[int]:
+        """Logical cores of each node that has any."""
+        nodes: Any = ray.nodes
+        found = [int(node["Resources"].get("CPU", 0)) for node in nodes() if node["Alive"]]
+        return [cores for cores in found if cores]
+
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See ``Executor.add_pool``.
 

@@ -70,12 +70,18 @@ class Executor(Protocol):
     Attributes:
         name: ``inline`` or ``ray``.
         cores: that its workers share; 0 when they take turns in one thread.
+        node_cores: the same, of each machine; a worker's cores are all of one.
     """
 
     name: str
 
     @property
     def cores(self) -> int:
+        """See the class."""
+        ...
+
+    @property
+    def node_cores(self) -> Sequence[int]:
         """See the class."""
         ...
 
@@ -164,6 +170,11 @@ class InlineExecutor:
     def cores(self) -> int:
         """See :class:`Executor`."""
         return 0
+
+    @property
+    def node_cores(self) -> Sequence[int]:
+        """See :class:`Executor`."""
+        return ()
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See :meth:`Executor.add_pool`."""

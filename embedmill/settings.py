@@ -132,7 +132,7 @@ ChunkerSettings = Annotated[
 
 
 class SentenceTransformersSettings(Frozen):
-    """A local model through sentence-transformers."""
+    """A local model in the form of sentence-transformers, on a CPU or a GPU of this machine."""
 
     kind: Literal["sentence_transformers"]
     model: NonEmpty = Field(
@@ -153,10 +153,17 @@ class SentenceTransformersSettings(Frozen):
         pattern=r"^(auto|cpu|mps|(cuda|xpu)(:[0-9]+)?)$",
         description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.",
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    backend: Literal["auto", "torch", "openvino", "onnx"] = Field(
+        default="auto",
+        description="What computes. `auto`: on a CPU `openvino` where it is installed and knows "
+        "the model, else `torch` or `onnx`; on a GPU `torch`. Changes no vector by more than "
+        "rounding, so an index may be continued with another one.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         default="auto",
         description="`auto`: bfloat16 where the processor computes in it natively, else float32; "
-        "an existing index keeps what it was built with.",
+        "an existing index keeps what it was built with. `int8`, on CPUs alone, is faster and "
+        "changes the vectors a little: see `embedmill doctor --bench`.",
     )
     max_tokens: int | None = Field(
         default=None, gt=0, description="A smaller window than the model's own."
@@ -164,6 +171,28 @@ class SentenceTransformersSettings(Frozen):
     batch_size: int | None = Field(
         default=None, gt=0, description="Texts per forward pass; without it 8 on CPU, 64 on GPU."
     )
+
+    @model_validator(mode="after")
+    def _backend_computes_so(self) -> Self:
+        if self.dtype == "int8" and self.backend not in {"auto", "openvino"}:
+            raise PydanticCustomError(
+                "int8",
+                "dtype int8 needs backend openvino, not {backend}",
+                {"backend": self.backend},
+            )
+        if self.device not in {"auto", "cpu"} and (self.dtype == "int8" or self._is_for_cpus()):
+            raise PydanticCustomError(
+                "cpu_only",
+                "device {device} is not for {what}, which computes on CPUs alone",
+                {
+                    "device": self.device,
+                    "what": f"backend {self.backend}" if self._is_for_cpus() else "dtype int8",
+                },
+            )
+        return self
+
+    def _is_for_cpus(self) -> bool:
+        return self.backend in {"openvino", "onnx"}
 
     @model_validator(mode="after")
     def _revision_has_an_effect(self) -> Self:
@@ -267,7 +296,8 @@ class RunSettings(Frozen):
     embed_workers: int | None = Field(
         default=None,
         gt=0,
-        description="Processes that hold a model; without it one per GPU, else one per core.",
+        description="Processes that hold a model; without it by the number of cores: one for up "
+        "to 4 cores where OpenVINO computes, else one for each.",
     )
     store_writers: int | None = Field(
         default=None,

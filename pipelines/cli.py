@@ -13,6 +13,7 @@ from embedmill.settings import Settings
 from pipelines import (
     cli_audit,
     cli_dead_letters,
+    cli_doctor,
     cli_jobs,
     cli_publishing,
     cli_reading,
@@ -181,6 +182,7 @@ app.command("audit")(cli_audit.audit_command)
 app.add_typer(cli_dead_letters.app, name="dlq")
 app.add_typer(cli_jobs.app, name="jobs")
 app.command("settings")(cli_reading.show_recipes)
+app.command("doctor")(cli_doctor.doctor)
 app.command("rehearse")(cli_jobs.rehearse)
 
 

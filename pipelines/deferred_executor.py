@@ -30,6 +30,11 @@ class DeferredExecutor:
         """See :class:`embedmill.executor.Executor`."""
         return self._executor.cores
 
+    @property
+    def node_cores(self) -> Sequence[int]:
+        """See :class:`embedmill.executor.Executor`."""
+        return self._executor.node_cores
+
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See ``Executor.add_pool``."""
         self._executor.add_pool(pool, specs)

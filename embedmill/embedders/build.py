@@ -80,9 +80,9 @@ def build_embedder(
         case HashingEmbedderSettings():
             return HashingEmbedder(settings, recipe)
         case SentenceTransformersSettings():
-            from embedmill.embedders.sentence_transformers import SentenceTransformersEmbedder
+            from embedmill.embedders.local import LocalEmbedder
 
-            return SentenceTransformersEmbedder(settings, recipe)
+            return LocalEmbedder(settings, recipe)
         case OpenAIEmbedderSettings():
             from embedmill.embedders.openai import OpenAIEmbedder
 

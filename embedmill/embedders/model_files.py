@@ -38,6 +38,10 @@ class ModelDescription:
     Attributes:
         location: where the files are.
         dimension: of a vector.
+        computed_dimension: of a vector before it is cut to ``dimension``.
+        modules: class name and folder of each module, in order.
+        pad_id: what stands for no token.
+        vocabulary: every id is below it; 0 where the model does not say.
         window: tokens that the model reads, special tokens and prompt included.
         document_prompt: put before documents.
         query_prompt: put before queries.
@@ -47,6 +51,10 @@ class ModelDescription:
 
     location: ModelLocation
     dimension: int
+    computed_dimension: int
+    modules: tuple[tuple[str, Path], ...]
+    pad_id: int
+    vocabulary: int
     window: int
     document_prompt: str
     query_prompt: str
@@ -73,9 +81,14 @@ def describe_model(
     stated = _record(directory / "config_sentence_transformers.json")
     dimension = _dimension(directory, modules)
     kept = stated.get("truncate_dim") or dimension
+    config = _record(directory / "config.json")
     return ModelDescription(
         location=location,
         dimension=min(dimension, kept),
+        computed_dimension=dimension,
+        modules=tuple(modules),
+        pad_id=config.get("pad_token_id") or 0,
+        vocabulary=config.get("vocab_size") or 0,
         window=_window(location, settings.max_tokens),
         document_prompt=_prompt(stated, settings.document_prompt, "document_prompt"),
         query_prompt=_prompt(stated, settings.query_prompt, "query_prompt"),

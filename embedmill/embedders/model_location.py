@@ -14,10 +14,10 @@ INSTALL_LOCAL = "pip install 'embedmill[local]'"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 # Exports for other engines, which can be several times the size of what is read here.
+_ONNX = ["onnx/*", "*.onnx"]
+_QUANTISED_ONNX = ["onnx/model_*"]
 _OTHER_ENGINES = [
-    "onnx/*",
     "openvino/*",
-    "*.onnx",
     "*.h5",
     "*.msgpack",
     "*.ot",
@@ -58,7 +58,7 @@ def locate_model(settings: SentenceTransformersSettings) -> ModelLocation:
     elif directory.is_dir():
         location = ModelLocation(directory, directory.resolve().name)
     elif _HUB_ID.fullmatch(model):
-        return _from_hub(model, settings.revision)
+        return _from_hub(model, settings)
     else:
         raise SettingsError(f"embedder.model: there is no directory {model!r}")
     if settings.revision is not None:
@@ -87,7 +87,7 @@ def _from_package(name: str) -> ModelLocation:
     return ModelLocation(Path(get_path()), name)
 
 
-def _from_hub(model: str, revision: str | None) -> ModelLocation:
+def _from_hub(model: str, settings: SentenceTransformersSettings) -> ModelLocation:
     try:
         import huggingface_hub
         from huggingface_hub import errors
@@ -97,9 +97,10 @@ def _from_hub(model: str, revision: str | None) -> ModelLocation:
             "huggingface_hub, which is not installed",
             hint=INSTALL_LOCAL,
         ) from error
+    onnx = _QUANTISED_ONNX if settings.backend == "onnx" else _ONNX
     try:
         found = huggingface_hub.snapshot_download(
-            model, revision=revision, ignore_patterns=_OTHER_ENGINES
+            model, revision=settings.revision, ignore_patterns=[*_OTHER_ENGINES, *onnx]
         )
     except (
         errors.HfHubHTTPError,

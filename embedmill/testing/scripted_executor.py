@@ -107,6 +107,11 @@ class ScriptedExecutor:
         """See ``Executor``."""
         return self._cores
 
+    @property
+    def node_cores(self) -> Sequence[int]:
+        """See ``Executor``."""
+        return (self._cores,) if self._cores else ()
+
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See ``Executor.add_pool``."""
         self._specs[pool] = list(specs)

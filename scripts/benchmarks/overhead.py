@@ -97,7 +97,8 @@ def settings_of(options: argparse.Namespace, home: Path) -> Settings:
         home,
         corpus_source(options),
         chunker={"kind": "text"},
-        embedder={**MINILM, "model": options.model},
+        # As the bare model is run.
+        embedder={**MINILM, "model": options.model, "backend": "torch"},
         run=workers,
     )
 

@@ -48,6 +48,8 @@ def main() -> int:
     made.add_argument(
         "--model", default=MINILM["model"], help="of sentence_transformers (default %(default)s)"
     )
+    made.add_argument("--backend", default="auto", help="embedder.backend (default %(default)s)")
+    made.add_argument("--dtype", default="auto", help="embedder.dtype (default %(default)s)")
     made.add_argument(
         "--minimum", type=float, default=0.640, help="of nDCG@10 (default %(default).3f)"
     )
@@ -64,7 +66,12 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
         folder,
         corpus_source(options, separator=" "),
         chunker={"kind": "document", "overflow": "truncate"},
-        embedder={**MINILM, "model": options.model},
+        embedder={
+            **MINILM,
+            "model": options.model,
+            "backend": options.backend,
+            "dtype": options.dtype,
+        },
     )
     run = ingested(settings, folder, executor="ray", timeout_s=options.timeout)
     chunks = run.report.chunks

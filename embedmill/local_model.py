@@ -1,0 +1,89 @@
+"""The contract of a local model: tokens in, one vector for each text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from embedmill.embedder import Vectors
+
+Backend = Literal["torch", "openvino", "onnx"]
+Integers = npt.NDArray[np.int64]
+
+
+class TokenIds(Protocol):
+    """One text as a model reads it; an ``Encoding`` of the tokenizers library is one."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Of the tokens, special ones included."""
+        ...
+
+    @property
+    def type_ids(self) -> Sequence[int]:
+        """Of the segments that the tokens belong to."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchForm:
+    """What a model takes at once where it is fastest.
+
+    Attributes:
+        rows: texts of one batch, whatever their length.
+        tokens: a batch of short texts may have more rows until it has so many, padded; 0: never.
+        streams: batches that are computed beside each other.
+    """
+
+    rows: int
+    tokens: int
+    streams: int = 1
+
+
+class LocalModel(Protocol):
+    """A model in memory. As many threads as it has streams may call it at once.
+
+    Attributes:
+        backend: what computes.
+        form: of the batches that it likes best.
+    """
+
+    backend: Backend
+    form: BatchForm
+
+    def pooled(self, texts: Sequence[TokenIds], prompt_tokens: int) -> Vectors:
+        """One vector for each text, after all of the model's own modules.
+
+        Args:
+            texts: of one batch; they are padded to the longest.
+            prompt_tokens: at the beginning of each text, which some models leave out of the mean.
+
+        Returns:
+            float32, shape (texts, the model's dimension).
+
+        Raises:
+            PermanentError: it fails on at least one of the texts.
+            TransientError: there is no memory for so many texts.
+            WorkerDiedError: the device is lost to this process.
+        """
+        ...
+
+
+def padded(texts: Sequence[TokenIds], pad_id: int, *, left: bool = False) -> Integers:
+    """Ids, mask and segment ids as one table of shape (3, texts, longest text)."""
+    width = max(map(len, texts))
+    table = np.zeros((3, len(texts), width), np.int64)
+    table[0] = pad_id
+    for row, text in enumerate(texts):
+        length = len(text)
+        at = slice(width - length, width) if left else slice(0, length)
+        table[0, row, at] = text.ids
+        table[1, row, at] = 1
+        table[2, row, at] = text.type_ids
+    return table

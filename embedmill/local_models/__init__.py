@@ -1,0 +1,1 @@
+"""Local models: one module for each library that computes."""

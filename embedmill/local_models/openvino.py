@@ -1,0 +1,69 @@
+"""A local model on a CPU through OpenVINO, driven directly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+import numpy as np
+import openvino as ov
+
+from embedmill.embedder import Vectors
+from embedmill.errors import PermanentError
+from embedmill.local_model import Backend, BatchForm, TokenIds, padded
+
+# Small batches stay in the processor's cache.
+_ROWS, _TOKENS = 8, 2048
+
+
+class OpenVinoModel:
+    """A compiled graph with inputs ``ids`` and ``mask``.
+
+    Args:
+        graph: as ``encoder_graph`` makes it.
+        dtype: of the recipe; what the processor has not natively is computed in float32.
+        pad_id: what stands after the end of a text.
+        vocabulary: ids are below it.
+        streams: of one thread each.
+    """
+
+    backend: Backend = "openvino"
+
+    def __init__(
+        self, graph: ov.Model, dtype: str, *, pad_id: int, vocabulary: int, streams: int
+    ) -> None:
+        options = {
+            "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bfloat16" else "f32",
+            "NUM_STREAMS": streams,
+            "INFERENCE_NUM_THREADS": streams,
+            # Every process pins its threads to the same first cores: two processes of one thread
+            # each then run at half their speed.
+            "ENABLE_CPU_PINNING": False,
+        }
+        compiled = ov.Core().compile_model(graph, "CPU", options)
+        self._requests: SimpleQueue[ov.InferRequest] = SimpleQueue()
+        for _ in range(streams):
+            self._requests.put(compiled.create_infer_request())
+        self._pad_id = pad_id
+        self._vocabulary = vocabulary
+        self.form = BatchForm(_ROWS, _TOKENS, streams)
+
+    def pooled(self, texts: Sequence[TokenIds], prompt_tokens: int) -> Vectors:  # noqa: ARG002 (the graph pools all tokens)
+        """See :class:`~embedmill.local_model.LocalModel`."""
+        ids, mask, _ = padded(texts, self._pad_id)
+        if ids.max() >= self._vocabulary:
+            # OpenVINO would take a row of zeros for it.
+            raise PermanentError(
+                f"the model fails on the text: token {ids.max()} is not among its "
+                f"{self._vocabulary}",
+                code="model",
+            )
+        request = self._requests.get()
+        try:
+            request.infer([ids, mask], share_inputs=True)
+            found: Vectors = np.array(request.get_output_tensor(0).data, np.float32)
+        except RuntimeError as error:
+            raise PermanentError(f"the model fails on the text: {error}", code="model") from error
+        finally:
+            self._requests.put(request)
+        return found

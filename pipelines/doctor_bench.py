@@ -113,7 +113,7 @@ def _rate(settings: SentenceTransformersSettings, variant: Variant, rounds: int)
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait()
+            worker.communicate()
     rates = [texts / taken for taken in seconds]
     return Rate(
         variant,

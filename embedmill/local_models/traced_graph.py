@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,9 @@ def traced_graph(location: ModelLocation, steps: Sequence[Step]) -> ov.Model:
     mask = torch.ones((2, 9), dtype=torch.int64)
     mask[1, 5:] = 0
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), warnings.catch_warnings():
+            # That a trace may not hold for other texts; the self-check tells.
+            warnings.simplefilter("ignore")
             traced = _converted(Transformer(), (ids, mask))
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -66,7 +69,9 @@ def _converted(module: Any, example: tuple[Any, ...]) -> ov.Model:  # noqa: ANN4
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
     frontend = FrontEndManager().load_by_framework("pytorch")
-    return frontend.convert(frontend.load(TorchScriptPythonDecoder(module, example_input=example)))
+    # Has to outlive the conversion, which does not keep it.
+    decoder = TorchScriptPythonDecoder(module, example_input=example)
+    return frontend.convert(frontend.load(decoder))
 
 
 def _with_head(traced: ov.Model, steps: Sequence[Step]) -> ov.Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from embedmill.assembly import Layers, embedder_of
+from embedmill.assembly import Layers, watched_embedder_of
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import embed_segment, probe_document
@@ -48,7 +48,7 @@ class EmbedWorker:
             keeper=keeper,
             deadline_s=settings.run.call_deadline_s,
         )
-        self._embedder = embedder_of(settings, context.embedding, self._limiter)
+        self._embedder = watched_embedder_of(context, self._layers.workspace, self._limiter)
 
     def ready(self) -> None:
         """Nothing: a first call has the model loaded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from embedmill.assembly import Layers, embedder_of
+from embedmill.assembly import Layers, watched_embedder_of
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import EmbedOutcome
@@ -60,7 +60,7 @@ class EmbeddingJobRunner:
             keeper=keeper,
             deadline_s=settings.run.call_deadline_s,
         )
-        self._embedder = embedder_of(settings, context.embedding, self._limiter)
+        self._embedder = watched_embedder_of(context, self._layers.workspace, self._limiter)
         try:
             self._runner = job_runner_of(
                 context,
@@ -87,7 +87,10 @@ class EmbeddingJobRunner:
 
         Raises:
             StopRunError: credentials, money, or a job whose results cannot be used.
+            ModelDriftError: the provider's model is not the one it was; nothing was submitted.
         """
+        if offers:
+            self._embedder.prove()
         for key, loans in offers:
             self._runner.offer(key, loans)
         advance = self._runner.advance(flush=flush)

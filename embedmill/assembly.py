@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
+from embedmill.canary import Canary, CanaryLayer, WatchedEmbedder
 from embedmill.chunker import Chunker
 from embedmill.chunkers.build import build_chunker
 from embedmill.compacting import Fills, ShardCompactor
@@ -15,9 +16,10 @@ from embedmill.embedders.build import build_embedder, embedding_recipe
 from embedmill.errors import SettingsError
 from embedmill.manifest import IndexVersion
 from embedmill.parsers.by_media_type import MediaTypeParser
+from embedmill.query_contract import QueryContract, publish_contract
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
-from embedmill.run_context import RunContext
+from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
 from embedmill.settings import FilesSourceSettings, Settings, TableSourceSettings
 from embedmill.source import Source
@@ -102,6 +104,34 @@ def embedder_of(
         limiter: of requests to a provider (see ``build_embedder``).
     """
     return _seams.embedder(build_embedder(settings.embedder, recipe, limiter))
+
+
+def watched_embedder_of(
+    context: RunContext, workspace: Workspace, limiter: RateLimiter | None = None
+) -> WatchedEmbedder:
+    """The same for a run: it proves before its first text that the model is the one it was.
+
+    Services that embed queries find the contract of the version from then on.
+
+    Args:
+        context: of the run.
+        workspace: keeps the canary.
+        limiter: of requests to a provider.
+    """
+    settings = context.settings
+
+    def publish(canary: Canary) -> None:
+        contract = QueryContract(settings.index, context.version, context.collection, canary)
+        publish_contract(workspace, contract)
+
+    return WatchedEmbedder(
+        embedder_of(settings, context.embedding, limiter),
+        CanaryLayer(workspace, settings.index),
+        settings.embedder.model_dump(mode="json"),
+        least=settings.gates.min_canary_cosine,
+        now=utc_now,
+        on_proved=publish,
+    )
 
 
 def store_of(settings: Settings) -> VectorStore:

@@ -98,6 +98,12 @@ class RecipeMismatchError(RefusedError):
     code = "recipe-mismatch"
 
 
+class ModelDriftError(RefusedError):
+    """The model no longer makes the vectors that it made when the index began to use it."""
+
+    code = "model-drift"
+
+
 class IndexLockedError(RefusedError):
     """Somebody else holds what this run needs: the index or an embedded store."""
 

@@ -1,33 +1,85 @@
-"""Reading an index: the published version, its own model, its own prompt."""
+"""Reading an index: the published version, its own model, its own prompt, through publications.
+
+A reader follows the manifest. Every search uses one version from beginning to end, so that a
+publication in the midst of many searches mixes nothing; a new version takes over once its model is
+loaded, and the old one answers until then.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from embedmill.assembly import embedder_of, store_of, workspace_of
-from embedmill.errors import RefusedError
+from embedmill.assembly import store_of, workspace_of
+from embedmill.canary import CanaryLayer, embedded_canary, refuse_drift
+from embedmill.embedder import Embedder, Vectors
+from embedmill.errors import EmbedmillError, RefusedError, TransientError
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.payload import Scalar, conditions_of
 from embedmill.settings import Settings
+from embedmill.settings_file import load_settings
 from embedmill.vector_store import Filter, Hit
+from embedmill.version_embedder import embedder_for
+
+log = logging.getLogger(__name__)
+# How old the reader's knowledge of the manifest may be; a look costs a listing and a read.
+REFRESH_S = 5.0
+# Embedders in this process share a model that takes one caller at a time; others are asked at once.
+_ONE_AT_A_TIME = {"sentence_transformers", "hashing"}
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one search uses: never parts of two."""
+
+    version: IndexVersion
+    embedder: Embedder
 
 
 class IndexReader:
-    """Searches the published version of an index. A context manager; holds a model and a store.
+    """Searches the published version of an index, whichever that is at the time.
 
-    Attributes:
-        version: that is searched.
+    A context manager; holds a model and a store. May be shared by threads.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        refresh_s: float = REFRESH_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Find the published version, open its store, load its model.
+
+        Args:
+            settings: of the index. A version that another model made is searched with that model.
+            refresh_s: a publication is noticed after this many seconds at the latest; 0 looks at
+                every search.
+            clock: seconds.
 
         Raises:
             RefusedError: nothing is published yet.
             IndexLockedError: a run holds the embedded store.
         """
-        state = Manifest(workspace_of(settings), settings.index).read()
-        published = state.published
+        self._settings = settings
+        self._workspace = workspace_of(settings)
+        self._manifest = Manifest(self._workspace, settings.index)
+        self._refresh_s = refresh_s
+        self._clock = clock
+        self._looked = clock()
+        self._looking = threading.Lock()
+        self._embedding = threading.Lock()
+        self._loading: threading.Thread | None = None
+        self._used: list[Embedder] = []
+        published = self._published()
         if published is None:
             raise RefusedError(
                 f"index {settings.index!r} has no published version in workspace "
@@ -35,32 +87,90 @@ class IndexReader:
                 code="not-published",
                 hint="run: embedmill ingest with the same settings, to its end",
             )
-        self.version: IndexVersion = published
         self._store = store_of(settings)
         try:
-            self._embedder = embedder_of(settings, published.embedding)
+            self._view = _View(published, self._load(published))
         except BaseException:
             self._store.close()
             raise
 
-    def search(self, query: str, k: int, where: Filter | None = None) -> list[Hit]:
+    @property
+    def version(self) -> IndexVersion:
+        """The version that is searched now."""
+        return self._view.version
+
+    def search(self, query: str, k: int = 10, where: Filter | None = None) -> list[Hit]:
         """The ``k`` chunks nearest to a query, best first.
 
         Args:
             query: text; the version's query prompt is put before it.
             k: how many.
-            where: payload values that must be equal.
+            where: payload values that must be equal; ``metadata.KEY`` for a document's own.
 
         Raises:
             RefusedError: the query cannot be embedded (blank).
+            TransientError: the provider or the store did not answer.
         """
-        embedded = self._embedder.embed([query], "query")
-        if embedded.failures:
-            raise RefusedError(f"the query cannot be embedded: {embedded.failures[0]}")
-        return list(self._store.search(self.version.collection, embedded.vectors[0], k, where))
+        self._look()
+        view = self._view
+        try:
+            return self._search(view, query, k, where)
+        except RefusedError:
+            # The collection may be gone because another version was published, and this one pruned.
+            if not self.refresh():
+                raise
+            return self._search(self._view, query, k, where)
+
+    def for_tenant(self, key: str, value: Scalar) -> TenantReader:
+        """A reader that sees one tenant's documents alone, whatever it is asked.
+
+        Args:
+            key: of the documents' metadata, without ``metadata.``.
+            value: that it must have.
+        """
+        return TenantReader(self, {f"metadata.{key}": value})
+
+    def refresh(self) -> bool:
+        """Look now which version is published, and load its model; waits until it is ready.
+
+        Returns:
+            Whether another version is searched now.
+        """
+        with self._looking:
+            self._looked = self._clock()
+            published = self._published()
+            if published is None or published.number == self._view.version.number:
+                return False
+            self._take(published, self._embedder_of(published))
+            return True
+
+    def verify(self) -> None:
+        """Prove that the model is the one that made the index; costs a few short texts.
+
+        Raises:
+            ModelDriftError: it is another one behind the same name.
+            RefusedError: the version has no canary to compare with.
+        """
+        view = self._view
+        then = CanaryLayer(self._workspace, self._settings.index).read(view.version.embedding)
+        if then is None:
+            raise RefusedError(
+                f"{view.version.name} has no canary to compare with",
+                code="no-contract",
+                hint="make one with: embedmill evaluate CONFIG",
+            )
+        now = embedded_canary(view.embedder, then.embedder, then.created)
+        refuse_drift(then, now, self._settings.gates.min_canary_cosine)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Let go of store and model."""
+        loading = self._loading
+        if loading is not None:
+            loading.join()
+        for embedder in {id(each): each for each in (*self._used, self._view.embedder)}.values():
+            close = getattr(embedder, "close", None)
+            if close is not None:
+                close()
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -74,7 +184,162 @@ class IndexReader:
     ) -> None:
         self.close()
 
+    def _search(self, view: _View, query: str, k: int, where: Filter | None) -> list[Hit]:
+        vector = self._embedded(view, query)
+        return list(self._store.search(view.version.collection, vector, k, where))
 
-def open_index(settings: Settings) -> IndexReader:
-    """Open an index for searching; see :class:`IndexReader`."""
-    return IndexReader(settings)
+    def _embedded(self, view: _View, query: str) -> Vectors:
+        local = view.version.embedding.provider in _ONE_AT_A_TIME
+        with self._embedding if local else nullcontext():
+            embedded = view.embedder.embed([query], "query")
+        if embedded.failures:
+            raise RefusedError(
+                f"the query cannot be embedded: {embedded.failures[0]}", code="query"
+            )
+        vector: Vectors = embedded.vectors[0]
+        return vector
+
+    def _published(self) -> IndexVersion | None:
+        return self._manifest.read().published
+
+    def _look(self) -> None:
+        """Notice a publication, when it is time; a search never waits for a model to load."""
+        if self._clock() - self._looked < self._refresh_s:
+            return
+        # Whoever comes second goes on with what there is.
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._looked = self._clock()
+            self._follow()
+        except TransientError as error:
+            log.warning("the manifest could not be read, %s goes on: %s", self.version.name, error)
+        finally:
+            self._looking.release()
+
+    def _follow(self) -> None:
+        published = self._published()
+        if published is None or published.number == self._view.version.number:
+            return
+        if published.embedding == self._view.version.embedding:
+            self._take(published, self._view.embedder)
+        elif self._loading is None or not self._loading.is_alive():
+            self._loading = threading.Thread(
+                target=self._load_beside, args=(published,), name="embedmill-reader", daemon=True
+            )
+            self._loading.start()
+
+    def _load_beside(self, version: IndexVersion) -> None:
+        """Load a model while the version before answers."""
+        try:
+            embedder = self._load(version)
+        except EmbedmillError as error:
+            log.warning(
+                "%s is published, but its model cannot be loaded here; %s goes on: %s",
+                version.name,
+                self.version.name,
+                error,
+            )
+            return
+        with self._looking:
+            published = self._published()
+            # It may have been taken back meanwhile.
+            if published is not None and published.number == version.number:
+                self._take(version, embedder)
+
+    def _embedder_of(self, version: IndexVersion) -> Embedder:
+        same = version.embedding == self._view.version.embedding
+        return self._view.embedder if same else self._load(version)
+
+    def _load(self, version: IndexVersion) -> Embedder:
+        return embedder_for(self._settings, self._workspace, version)
+
+    def _take(self, version: IndexVersion, embedder: Embedder) -> None:
+        log.info("searching %s from now on, no longer %s", version.name, self.version.name)
+        if hasattr(self._view.embedder, "close"):
+            # Searches may still use it.
+            self._used.append(self._view.embedder)
+        self._view = _View(version, embedder)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantReader:
+    """Searches an index under a condition that no caller can lift.
+
+    Attributes:
+        reader: of the whole index; closed by whoever opened it.
+        condition: that every hit meets.
+    """
+
+    reader: IndexReader
+    condition: Filter
+
+    def search(self, query: str, k: int = 10, where: Filter | None = None) -> list[Hit]:
+        """As :meth:`IndexReader.search`, within the condition.
+
+        Raises:
+            RefusedError: or ``where`` speaks of the same key.
+        """
+        both = self.condition.keys() & conditions_of(where).keys()
+        if both:
+            raise RefusedError(f"a tenant's reader decides on {min(both)!r} itself", code="filter")
+        return self.reader.search(query, k, {**(where or {}), **self.condition})
+
+
+class AsyncIndexReader:
+    """An :class:`IndexReader` for asyncio: searches run in threads, none blocks the loop."""
+
+    def __init__(self, reader: IndexReader) -> None:
+        self._reader = reader
+
+    @property
+    def version(self) -> IndexVersion:
+        """The version that is searched now."""
+        return self._reader.version
+
+    async def search(self, query: str, k: int = 10, where: Filter | None = None) -> list[Hit]:
+        """See :meth:`IndexReader.search`."""
+        return await asyncio.to_thread(self._reader.search, query, k, where)
+
+    async def refresh(self) -> bool:
+        """See :meth:`IndexReader.refresh`."""
+        return await asyncio.to_thread(self._reader.refresh)
+
+    async def close(self) -> None:
+        """See :meth:`IndexReader.close`."""
+        await asyncio.to_thread(self._reader.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def open_index(
+    settings: Settings | Path | str,
+    *,
+    refresh_s: float = REFRESH_S,
+) -> IndexReader:
+    """Open an index for searching; see :class:`IndexReader`.
+
+    Args:
+        settings: of the index, or the path of its settings file.
+        refresh_s: a publication is noticed after this many seconds at the latest.
+    """
+    if not isinstance(settings, Settings):
+        settings = load_settings(Path(settings), [])
+    return IndexReader(settings, refresh_s=refresh_s)
+
+
+async def open_index_async(
+    settings: Settings | Path | str, *, refresh_s: float = REFRESH_S
+) -> AsyncIndexReader:
+    """The same for asyncio; the model is loaded in a thread."""
+    reader = await asyncio.to_thread(open_index, settings, refresh_s=refresh_s)
+    return AsyncIndexReader(reader)

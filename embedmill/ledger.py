@@ -151,6 +151,18 @@ class Ledger:
         self._merge()
         return int(self._rows["chunk_count"].sum(dtype=np.int64))
 
+    def live_segments(self) -> dict[int, int]:
+        """Segments that hold the current chunks of some document, and how many chunks that are."""
+        self._merge()
+        numbers, at = np.unique(self._rows["segment"], return_inverse=True)
+        totals = np.bincount(at, weights=self._rows["chunk_count"], minlength=len(numbers))
+        return {int(n): int(total) for n, total in zip(numbers, totals, strict=True)}
+
+    def documents_in(self, segment: int) -> set[bytes]:
+        """Keys of the documents whose current chunks stand in a segment."""
+        self._merge()
+        return {_key(row) for row in self._rows[self._rows["segment"] == segment]}
+
     def entries(self) -> Iterator[tuple[bytes, LedgerEntry]]:
         """All documents, in the order of their keys."""
         self._merge()

@@ -13,11 +13,13 @@ from embedmill.errors import RefusedError
 
 Payload = dict[str, Any]
 Scalar: TypeAlias = str | int | float | bool
-# Equality on top-level payload keys, all of them; a list or tuple of values means any of them. A
-# payload value that is a list matches when one of its elements does. 1 and 1.0 are equal (above
-# 2**53 whole numbers only equal whole numbers), True and 1 are not.
+# Equality on top-level payload keys, all of them; ``metadata.KEY`` is the key of a document's
+# metadata, whatever dots are in KEY. A list or tuple of values means any of them. A payload value
+# that is a list matches when one of its elements does. 1 and 1.0 are equal (above 2**53 whole
+# numbers only equal whole numbers), True and 1 are not.
 Filter = Mapping[str, Scalar | Sequence[Scalar]]
 
+_METADATA = "metadata."
 # Deeper nesting is accepted by Qdrant's embedded engine, but above 122 levels its log cannot be
 # read again and the whole collection no longer opens (measured, 0.9.0).
 MAX_PAYLOAD_DEPTH = 64
@@ -96,8 +98,17 @@ def _condition_problem(key: str, values: list[Any]) -> str:
     return ""
 
 
+def metadata_key(key: str) -> str:
+    """The key of a document's metadata that a filter's key names; "" when it names none."""
+    return key[len(_METADATA) :] if key.startswith(_METADATA) else ""
+
+
 def _elements(payload: Payload, key: str) -> Sequence[object]:
-    value = payload.get(key)
+    inner, holder = metadata_key(key), payload
+    if inner:
+        metadata = payload.get("metadata")
+        key, holder = inner, metadata if isinstance(metadata, dict) else {}
+    value = holder.get(key)
     return value if isinstance(value, list) else (value,)
 
 

@@ -12,6 +12,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from embedmill.gate_settings import GateSettings
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.pinecone_settings import PineconeSettings
 from embedmill.qdrant_settings import QdrantServerSettings
@@ -360,6 +361,7 @@ class Settings(Frozen):
         le=1,
         description="A full sync that would delete a larger share of the documents is refused.",
     )
+    gates: GateSettings = GateSettings()
     run: RunSettings = RunSettings()
     keep: KeepSettings = KeepSettings()
     hooks: tuple[HookSettings, ...] = Field(

@@ -14,6 +14,7 @@ from pipelines import (
     cli_audit,
     cli_dead_letters,
     cli_doctor,
+    cli_evaluate,
     cli_jobs,
     cli_publishing,
     cli_reading,
@@ -51,8 +52,8 @@ app = typer.Typer(
     help="Documents in, a searchable, versioned vector index out.\n\n"
     "Start with: embedmill ingest SETTINGS.yaml, then embedmill search QUESTION -c SETTINGS.yaml. "
     "Exit status: 0 all well; 2 wrong usage or settings; 3 done, but some rows died; 4 refused, "
-    "nothing changed; 5 the run failed; 6 somebody else holds the index; 7 an audit has findings; "
-    "8 embedding jobs go on at the provider, run again later; 75 stopped, run again.",
+    "nothing changed; 5 the run failed; 6 somebody else holds the index; 7 an audit or check has "
+    "findings; 8 embedding jobs go on at the provider, run again later; 75 stopped, run again.",
 )
 
 
@@ -179,6 +180,9 @@ app.command("retire")(cli_publishing.retire_command)
 app.command("prune")(cli_publishing.prune_command)
 app.add_typer(cli_versions.app, name="versions")
 app.command("audit")(cli_audit.audit_command)
+app.command("evaluate")(cli_evaluate.evaluate_command)
+app.command("contract")(cli_evaluate.contract_command)
+app.command("check-query")(cli_evaluate.check_query)
 app.add_typer(cli_dead_letters.app, name="dlq")
 app.add_typer(cli_jobs.app, name="jobs")
 app.command("settings")(cli_reading.show_recipes)

@@ -141,6 +141,9 @@ class VectorStoreContract(CountingContract):
             {"tags": ["a", "c"]},
             {"lang": "en", "number": [1, 2, 3]},
             {"a.b": "dotted"},
+            {"metadata.tenant": "blue"},
+            {"metadata.tenant": ["red", "blue"], "metadata.year": 2003},
+            {"metadata.x.y": True},
             {"ключ 键": "ü"},
         ],
         ids=repr,
@@ -155,6 +158,11 @@ class VectorStoreContract(CountingContract):
                 "tags": [["a"], ["b", "c"], [], None][row % 4],
                 "a.b": "dotted" if row % 3 else "plain",
                 "a": {"b": "dotted"},
+                "metadata": {
+                    "tenant": ["red", "blue", "green"][row % 3],
+                    "year": 2000 + row % 5,
+                    "x.y": row % 2 == 0,
+                },
                 "ключ 键": "ü" if row % 6 else "u",
             }
             for row in range(60)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ from embedmill.errors import (
     RefusedError,
     StopRunError,
 )
-from embedmill.payload import EXACT_FLOAT, Filter, Scalar, conditions_of
+from embedmill.payload import EXACT_FLOAT, Filter, Scalar, conditions_of, metadata_key
 from embedmill.settings import QdrantEmbeddedSettings
 from embedmill.vector_store import (
     CollectionSpec,
@@ -95,6 +96,7 @@ class QdrantEmbeddedStore:
     def __init__(self, settings: QdrantEmbeddedSettings) -> None:
         self._folder = StoreFolder(Path(settings.path), "qdrant_embedded")
         self._shards: dict[str, qdrant_edge.EdgeShard] = {}
+        self._opening = threading.Lock()
         self._unflushed: dict[str, int] = {}
 
     def create_collection(self, collection: str, spec: CollectionSpec) -> None:
@@ -226,13 +228,15 @@ class QdrantEmbeddedStore:
 
     def _shard(self, collection: str) -> qdrant_edge.EdgeShard:
         self._folder.spec(collection)
-        shard = self._shards.get(collection)
-        if shard is None:
-            self._check_room(0)
-            with engine_errors(self._folder.path, DamagedFileError):
-                shard = qdrant_edge.EdgeShard.load(str(self._folder.records_of(collection)))
-            self._shards[collection] = shard
-        return shard
+        # Readers are shared by threads, and the engine opens a collection only once.
+        with self._opening:
+            shard = self._shards.get(collection)
+            if shard is None:
+                self._check_room(0)
+                with engine_errors(self._folder.path, DamagedFileError):
+                    shard = qdrant_edge.EdgeShard.load(str(self._folder.records_of(collection)))
+                self._shards[collection] = shard
+            return shard
 
     def _check_room(self, size: int) -> None:
         needed = RESERVED_BYTES + 3 * size
@@ -304,7 +308,8 @@ class QdrantEmbeddedStore:
 
     def _on(self, key: str, **test: Any) -> qdrant_edge.FieldCondition:  # noqa: ANN401 (passed on)
         # In quotes a key is one name, whatever dots and brackets are in it.
-        return qdrant_edge.FieldCondition(f'"{key}"', **test)
+        inner = metadata_key(key)
+        return qdrant_edge.FieldCondition(f'metadata."{inner}"' if inner else f'"{key}"', **test)
 
 
 @contextmanager

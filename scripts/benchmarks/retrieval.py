@@ -14,11 +14,8 @@ import argparse
 import statistics
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-
-import orjson
 
 from benchmarks.figures import verdict
 from benchmarks.ingesting import (
@@ -30,11 +27,11 @@ from benchmarks.ingesting import (
     scratch,
     settings_in,
 )
-from benchmarks.ranking import distinct, ndcg, recall
 from embedmill.index_reader import IndexReader, open_index
+from embedmill.judgements import read_judgements, read_queries
+from embedmill.ranking import distinct, ndcg, recall
 
 _DEPTH = 100
-Judgements = Mapping[str, Mapping[str, int]]
 
 
 def main() -> int:
@@ -107,24 +104,6 @@ def ranking(reader: IndexReader, query: str) -> list[str]:
         if len(names) >= _DEPTH or len(hits) < k:
             return names[:_DEPTH]
         k *= 2
-
-
-def read_judgements(path: Path) -> Judgements:
-    """Grades by query and document; queries without a relevant document cannot be scored."""
-    judged: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for number, line in enumerate(path.read_text().splitlines()):
-        query, document, grade = line.split("\t")
-        # The first line may hold the names of the columns.
-        if number == 0 and not grade.lstrip("-").isdigit():
-            continue
-        judged[query][document] = int(grade)
-    return {query: grades for query, grades in judged.items() if max(grades.values()) > 0}
-
-
-def read_queries(path: Path) -> dict[str, str]:
-    """Texts by query id."""
-    records = [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
-    return {str(each.get("query_id", each.get("_id"))): each["text"] for each in records}
 
 
 def mean(values: Iterable[float]) -> float:

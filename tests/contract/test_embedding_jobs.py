@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from embedmill.assembly import workspace_of
-from embedmill.errors import StopRunError
+from embedmill.assembly import Seams, seams, workspace_of
+from embedmill.canary import CANARY_TEXTS
+from embedmill.errors import ModelDriftError, StopRunError
 from embedmill.executor import InlineExecutor
 from embedmill.job_records import JobRecords
 from embedmill.manifest import Manifest
@@ -358,7 +360,11 @@ def test_a_changed_document_takes_the_vectors_of_chunks_that_were_in_flight(inde
     made.ingest(wait=False)
     made.write({"long": f"{part}\n\nsecond", "other": "something"})
     until_done(made)
-    assert set(made.server.bill._times.values()) == {1}
+    bill = made.server.bill
+    paid = [bill.times(text) for text in CANARY_TEXTS.values()]
+    # The canary is asked again in every run; nothing else is.
+    assert paid == [paid[0]] * len(CANARY_TEXTS)
+    assert bill.more_than_once() == len(CANARY_TEXTS)
 
 
 # Processes that are killed.
@@ -422,3 +428,28 @@ def test_a_process_that_is_killed_while_it_waits_is_followed_by_one_that_collect
     made.is_right()
     assert made.paid() == {1: 25}
     assert made.server.posts("/batches") == 1
+
+
+class AnotherModel:
+    """What a provider may put behind the same name."""
+
+    def __init__(self, real):
+        self._real, self.recipe = real, real.recipe
+
+    def embed(self, texts, role):
+        found = self._real.embed(texts, role)
+        return replace(found, vectors=np.roll(found.vectors, 1, axis=1))
+
+
+def test_a_provider_that_changed_its_model_is_found_out_before_a_job_is_submitted(index):
+    made = index()
+    made.ingest()
+    jobs, right = len(made.records()), dict(made.texts)
+    made.write({**right, "new": "a text that came later"})
+    with seams(Seams(embedder=AnotherModel)), pytest.raises(ModelDriftError) as caught:
+        made.ingest()
+    assert "embedder.revision: a new word" in caught.value.hint
+    assert len(made.records()) == jobs
+    assert made.server.bill.times("a text that came later") == 0
+    made.texts = right
+    made.is_right()

@@ -10,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from benchmarks.figures import spread
 from benchmarks.memory import write_corpus
-from benchmarks.ranking import distinct, ndcg, recall
-from benchmarks.retrieval import read_judgements, read_queries
+
+from embedmill.judgements import read_judgements, read_queries
+from embedmill.ranking import distinct, ndcg, recall
 
 
 def test_the_ideal_ranking_scores_one():

@@ -32,8 +32,8 @@ def test_every_link_of_a_document_leads_somewhere(document):
 def test_every_command_of_a_document_is_known_to_the_command_line(document):
     text = document.read_text()
     blocks = "\n".join(re.findall(r"^```.*?^```", text, flags=re.MULTILINE | re.DOTALL))
-    spoken = re.findall(r"`embedmill ([a-z]+(?: [a-z]+)?)", text)
-    typed = re.findall(r"^embedmill ([a-z]+(?: [a-z]+)?)", blocks, flags=re.MULTILINE)
+    spoken = re.findall(r"`embedmill ([a-z-]+(?: [a-z-]+)?)", text)
+    typed = re.findall(r"^embedmill ([a-z-]+(?: [a-z-]+)?)", blocks, flags=re.MULTILINE)
     for words in [*spoken, *typed]:
         first, _, second = words.partition(" ")
         group = first in {"dlq", "jobs"} and second

@@ -156,6 +156,8 @@ class Counting:
         self._counter, self._stop = counter, stop
 
     def embed(self, texts, role):
+        if role == "query":
+            return self._real.embed(texts, role)
         if self._stop is not None and self._counter["calls"] >= 2:
             self._stop.set()
         self._counter["calls"] += 1

@@ -16,7 +16,7 @@ class Moody:
         self._mood, self._given = mood, given
 
     def embed(self, texts, role):
-        self._given += texts
+        self._given += texts if role == "document" else []
         done = self._real.embed(texts, role)
         bad = [at for at, text in enumerate(texts) if self._mood and "bad" in text]
         vectors = done.vectors.copy()

@@ -36,5 +36,11 @@ def recall(ranking: Sequence[str], grades: Mapping[str, int], k: int) -> float:
     return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
+def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, int], k: int) -> float:
+    """1 over the place of the first relevant document among the first ``k``; 0 without one."""
+    places = (place for place, name in enumerate(ranking[:k], 1) if grades.get(name, 0) > 0)
+    return 1 / next(places, math.inf)
+
+
 def _discounted(gains: Sequence[int]) -> float:
     return sum(max(gain, 0) / math.log2(place + 2) for place, gain in enumerate(gains))

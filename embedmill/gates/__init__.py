@@ -1,0 +1,1 @@
+"""The gates that a version passes before readers are sent to it."""

@@ -87,6 +87,12 @@ class EmbedWorker:
         chunks, _ = self._layers.chunks.chunks(key)
         return sorted(set(chunks.column("doc_row").to_pylist()))
 
+    def close(self) -> None:
+        """Close the model's connections, where it has any."""
+        close = getattr(self._embedder, "close", None)
+        if close is not None:
+            close()
+
     def probe(self, key: SegmentKey, doc_row: int) -> None:
         """Embed one document and drop the vectors; a document that ends workers ends this one."""
         probe_document(key, doc_row, self._layers.chunks, self._embedder)

@@ -21,6 +21,7 @@ from embedmill.vector_store import VectorStore
 
 # Document row, chunk index, code, message.
 LostChunk = tuple[int, int, str, str]
+_SUPERSEDED = ("superseded", "a later segment has the document again")
 
 
 class SegmentApplier:
@@ -87,20 +88,20 @@ class SegmentApplier:
         vectors = self._vectors.read(key, digest)
         segment = SegmentRecords(docs, chunks, vectors)
         good = segment.with_vectors()
-        rejections: dict[int, tuple[str, str]] = {}
-        if good:
-            for rejection in self._store.upsert(self._collection, segment.batch(good)):
-                rejections[good[rejection.row]] = (rejection.code, rejection.message)
+        rejections = self._upsert(segment, good)
         lost = {**vectors.failures, **rejections}
-        stale = segment.stale_ids(set(lost))
+        superseded = set(segment.superseded())
+        # What an earlier version has in their place stays: the later segment writes over it.
+        stale = segment.stale_ids(lost.keys() - superseded)
         if stale:
             self._store.delete(self._collection, stale)
-        before = self._records_without(key.shard, docs, previous)
+        without = sorted(lost.keys() | superseded)
         applied = Applied(
             upserted=len(good) - len(rejections),
             deleted=len(stale),
-            rejected=tuple((row, *lost[row]) for row in sorted(lost)),
-            records=before + chunks.num_rows - len(lost),
+            rejected=tuple((row, *lost.get(row, _SUPERSEDED)) for row in without),
+            records=self._records_without(key.shard, docs, previous)
+            + (chunks.num_rows - len(without)),
             time=self._now(),
             run=self._run,
         )
@@ -115,6 +116,13 @@ class SegmentApplier:
             )
         partial = segment.partial_documents(lost)
         return RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
+
+    def _upsert(self, segment: SegmentRecords, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
+        """Have the store take some rows; what it does not take, by row: code and message."""
+        if not rows:
+            return {}
+        rejections = self._store.upsert(self._collection, segment.batch(rows))
+        return {rows[it.row]: (it.code, it.message) for it in rejections}
 
     def _write_letters(
         self,

@@ -20,6 +20,9 @@ Vector = npt.NDArray[np.float32]
 # Code of the TransientError (create) and of the JobError (later) that say: the queue is full of
 # our own tokens, nothing ran, nothing was charged; wait for minutes, then submit again.
 QUEUE_FULL = "enqueued-token-limit"
+# Code of the RowFailure and of the JobError that say: not executed, for nobody pays. Trying again
+# is of no use before a person has done something about it.
+NO_CREDIT = "insufficient-quota"
 
 JobStatus = Literal[
     "pending", "running", "finalizing", "succeeded", "expired", "cancelled", "failed", "unknown"
@@ -117,7 +120,7 @@ class JobError:
     """Why a job as a whole was not run.
 
     Attributes:
-        code: of the provider, but :data:`QUEUE_FULL` where that is meant.
+        code: of the provider, but :data:`QUEUE_FULL` or :data:`NO_CREDIT` where that is meant.
         message: redacted.
         line: of the file, from 1; providers report the first offending line only.
     """
@@ -159,7 +162,15 @@ class JobState:
     @property
     def queue_full(self) -> bool:
         """Whether it failed only because too many tokens were waiting: it never ran."""
-        return self.status == "failed" and any(error.code == QUEUE_FULL for error in self.errors)
+        return self._failed_by(QUEUE_FULL)
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether it failed because nobody pays: it never ran."""
+        return self._failed_by(NO_CREDIT)
+
+    def _failed_by(self, code: str) -> bool:
+        return self.status == "failed" and any(error.code == code for error in self.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +198,8 @@ class RowFailure:
         kind: ``retryable``: not the row's fault (server error, no credit, cancelled, a broken
             reply); ``permanent``: the row itself was refused, or its vector is unusable;
             ``expired``: the window closed before it was executed.
-        code: short and stable: the provider's own or one of ours.
+        code: short and stable: the provider's own or one of ours; :data:`NO_CREDIT` whatever
+            the provider calls it.
         message: redacted.
     """
 

@@ -42,7 +42,9 @@ class DocumentCounts(_Additive):
 
 @dataclass(frozen=True, slots=True)
 class ChunkCounts(_Additive):
-    """Chunks that a run gave vectors. ``chunks == embedded + reused + deduplicated + dead``.
+    """Chunks of segments that got vectors in a run.
+
+    ``chunks == embedded + reused + deduplicated + dead + superseded`` always.
 
     Attributes:
         chunks: rows of the segments.
@@ -52,6 +54,7 @@ class ChunkCounts(_Additive):
         dead: no vector.
         truncated: longer than the model's window, embedded by their beginning.
         tokens: that the model saw.
+        superseded: no vector, for the document has changed again or is gone.
     """
 
     chunks: int = 0
@@ -61,6 +64,7 @@ class ChunkCounts(_Additive):
     dead: int = 0
     truncated: int = 0
     tokens: int = 0
+    superseded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

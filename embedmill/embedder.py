@@ -72,7 +72,7 @@ def checked_rows(
             f"{recipe.dimension}",
             code="dimension",
         )
-    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    norms = _norms(vectors)
     failures: dict[int, PermanentError] = {}
     finite = np.isfinite(norms)
     for row in np.flatnonzero(~finite):
@@ -89,3 +89,15 @@ def checked_rows(
         vectors = vectors.copy()
         vectors[list(failures)] = np.nan
     return vectors, failures
+
+
+def _norms(vectors: Vectors) -> npt.NDArray[np.float64]:
+    """Euclidean norms, to about 1e-6; squares of components at the ends of float32 included."""
+    norms: npt.NDArray[np.float64]
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors)).astype(np.float64)
+    # Where squares ran over or under, or there was nothing to square: look again, precisely.
+    odd = ~(np.isfinite(norms) & (norms > 1e-15))
+    if odd.any():
+        norms[odd] = np.linalg.norm(vectors[odd].astype(np.float64), axis=1)
+    return norms

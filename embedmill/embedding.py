@@ -15,6 +15,7 @@ from embedmill.segment import (
     DEDUPLICATED,
     EMBEDDED,
     REUSED,
+    SUPERSEDED,
     ChunkLayer,
     SegmentKey,
     SegmentVectors,
@@ -89,7 +90,7 @@ def probe_document(
 
 def outcome_of(chunks: pa.Table, rows: SegmentVectors, *, tokens: int) -> EmbedOutcome:
     """Count the rows of a segment by how they came about, and name those that died."""
-    tally = np.bincount(rows.origin, minlength=4)
+    tally = np.bincount(rows.origin, minlength=5)
     doc_rows = chunks.column("doc_row")
     indexes = chunks.column("chunk_index")
     truncated = chunks.column("truncated").to_numpy(zero_copy_only=False)
@@ -101,6 +102,7 @@ def outcome_of(chunks: pa.Table, rows: SegmentVectors, *, tokens: int) -> EmbedO
         dead=int(tally[DEAD]),
         truncated=int(truncated.sum()),
         tokens=tokens,
+        superseded=int(tally[SUPERSEDED]),
     )
     failures = {
         row: (doc_rows[row].as_py(), indexes[row].as_py(), code, message)

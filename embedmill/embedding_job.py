@@ -19,10 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from embedmill.batch_provider import JobHandle, JobState, RowFailure
-
-# Codes of rows that were not executed because nobody pays: trying again is of no use.
-NO_MONEY = frozenset({"insufficient_quota", "insufficient-quota", "credit_balance_exhausted"})
+from embedmill.batch_provider import NO_CREDIT, JobHandle, JobState, RowFailure
 
 Step = Literal["submit", "look", "poll", "collect", "overdue", "wait"]
 
@@ -178,6 +175,9 @@ def verdict_on_row(
             to blame, so each gets a request of its own.
         policy: how many tries there are.
     """
+    if failure.code == NO_CREDIT:
+        # Not the row's fault, and not a try: a person is told.
+        return "again"
     if failure.kind == "permanent":
         return "again-alone" if shared_request else "dead"
     return "again" if tries < policy.row_tries else "dead"

@@ -113,7 +113,6 @@ def job_runner_of(
     # The runner asks again by itself, and does not sleep while it does.
     provider, template = build_provider(settings, context.embedding, read_retries=0)
     texts = KNOWN_TEXTS[: jobs.canaries]
-    known = known_vectors(workspace, context, texts, realtime) if texts else None
     auto = settings.mode == "auto"
     parts = JobParts(
         chunks=chunks,
@@ -129,7 +128,7 @@ def job_runner_of(
             canaries=texts,
         ),
         dimension=context.embedding.dimension,
-        canaries=known,
+        canaries=known_vectors(workspace, context, texts, realtime) if texts else None,
         scratch=scratch,
         clock=_now,
         dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
@@ -137,6 +136,7 @@ def job_runner_of(
         realtime=realtime if auto else None,
         realtime_below=jobs.realtime_below,
         deadline=_deadline(jobs, context.run) if auto else None,
+        stale_share=jobs.stale_share if jobs.on_stale_input == "cancel" else None,
     )
     return JobRunner(parts)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,7 +35,7 @@ from embedmill.errors import (
 from embedmill.job_collecting import Collected, collect
 from embedmill.job_packing import Packer
 from embedmill.job_records import Intent, JobRecord, JobRecords
-from embedmill.segment import ChunkLayer, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey, VectorLayer
 
 log = logging.getLogger(__name__)
 # A transient refusal without a time to wait.
@@ -64,6 +64,8 @@ class JobParts:
             everything goes through jobs.
         realtime_below: rows; fewer that are left over go to ``realtime``.
         deadline: UTC; what is not done then goes to ``realtime``, its jobs are cancelled.
+        stale_share: a job is cancelled when at least this share of its rows is not wanted any more;
+            None: jobs are left to finish, rows are sent whether they are wanted or not.
     """
 
     chunks: ChunkLayer
@@ -80,6 +82,7 @@ class JobParts:
     realtime: Embedder | None = None
     realtime_below: int = 0
     deadline: datetime | None = None
+    stale_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class JobDesk:
         self._jobs: dict[str, JobProgress] = {}
         self._intents: dict[str, Intent] = {}
         self._files: dict[str, RequestFile] = {}
+        # Jobs that are to end, and why.
+        self._doomed: dict[str, str] = {}
         self._cancelled: set[str] = set()
         self._overdue: set[str] = set()
 
@@ -168,20 +173,38 @@ class JobDesk:
     def close(self, key: str) -> None:
         """The outcome of a job is written; forget it."""
         del self._jobs[key], self._intents[key]
+        self._doomed.pop(key, None)
+        self._cancelled.discard(key)
         self._overdue.discard(key)
         self._forget_file(key)
 
-    def cancel_all(self) -> None:
-        """Ask the provider to cancel every job that exists; what fails is asked again next time."""
-        for key, job in self._jobs.items():
-            if job.handle is None or key in self._cancelled:
+    def holding(self, rows: Mapping[SegmentKey, set[int]], share: float) -> list[str]:
+        """Jobs of whose rows at least this share is among the given ones."""
+        held = []
+        for key, intent in self._intents.items():
+            flown = intent.rows()
+            count = sum(len(some.intersection(flown.get(at, ()))) for at, some in rows.items())
+            if count and count >= share * intent.inputs:
+                held.append(key)
+        return held
+
+    def doom(self, keys: Iterable[str], why: str) -> None:
+        """Let jobs end: those that do not exist yet are not sent, the others cancelled."""
+        for key in keys:
+            self._doomed.setdefault(key, why)
+
+    def cancel_doomed(self) -> None:
+        """Ask the provider to cancel doomed jobs; what fails is asked again next time."""
+        for key in self._doomed.keys() - self._cancelled:
+            job = self._jobs[key]
+            if job.handle is None:
                 continue
             try:
                 self._p.provider.cancel(job.handle)
             except (TransientError, RefusedError) as error:
                 log.warning("embedding job %s cannot be cancelled now: %s", key, error)
             else:
-                log.info("embedding job %s is cancelled: its deadline is here", key)
+                log.info("embedding job %s is cancelled: %s", key, self._doomed[key])
                 self._cancelled.add(key)
 
     def is_cancelled(self, key: str) -> bool:
@@ -205,23 +228,20 @@ class JobDesk:
             hint=f"ask the provider, or give it up with: embedmill jobs cancel {key}",
         )
 
-    def step(self, key: str, *, late: bool = False) -> Ending | None:
+    def step(self, key: str) -> Ending | None:
         """Do what is due for a job, without waiting.
-
-        Args:
-            key: of the job.
-            late: send nothing any more.
 
         Raises:
             StopRunError: no call can succeed.
         """
         job = self._jobs[key]
-        if late and job.sure and job.handle is None:
-            return self._given_up(key, "it is too late for it")
+        if key in self._doomed and job.sure and job.handle is None:
+            return self._given_up(key, self._doomed[key])
         window = self._p.provider.limits.window_s
         step = next_step(job, self._p.clock(), window, self._p.policy)
         if step == "submit":
-            return self._given_up(key, "it is too late for it") if late else self._submit(job)
+            doom = self._doomed.get(key)
+            return self._submit(job) if doom is None else self._given_up(key, doom)
         if step == "look":
             self._look(job)
         elif step in {"poll", "overdue"}:

@@ -76,7 +76,8 @@ class JobOutcome:
         ended: UTC, ISO 8601, when it was collected.
         counted: the rows were tried; False when the job never ran or could not be used.
         again: rows to be sent again, by segment.
-        alone: of these, the ones that need a request of their own.
+        untried: of these, the ones that were not tried: nobody paid for them.
+        alone: of all these, the ones that need a request of their own.
         dead: (shard, number, row, code, message) of the rows that died.
         note: for a person; why a job was not used.
     """
@@ -87,9 +88,20 @@ class JobOutcome:
     ended: str = ""
     counted: bool = True
     again: Rows = field(default_factory=dict)
+    untried: Rows = field(default_factory=dict)
     alone: Rows = field(default_factory=dict)
     dead: tuple[tuple[int, int, int, str, str], ...] = ()
     note: str = ""
+
+    def tried(self) -> Rows:
+        """Rows to be sent again for which this job counts as a try."""
+        if not self.counted:
+            return {}
+        spared = {key: set(some) for key, some in self.untried.items()}
+        return {
+            key: [row for row in some if row not in spared.get(key, ())]
+            for key, some in self.again.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +180,7 @@ class JobRecords:
             **{name: getattr(outcome, name) for name in JobOutcome.__slots__},
             "buckets": asdict(outcome.buckets),
             "again": _rows_json(outcome.again),
+            "untried": _rows_json(outcome.untried),
             "alone": _rows_json(outcome.alone),
         }
         self._put(f"{key}/outcome.json", record)
@@ -287,6 +300,8 @@ def _outcome(record: dict[str, Any]) -> JobOutcome:
             **record,
             "buckets": Buckets(**record["buckets"]),
             "again": _rows(record["again"]),
+            # Absent in records of before there were such rows.
+            "untried": _rows(record.get("untried", [])),
             "alone": _rows(record["alone"]),
             "dead": dead,
         }

@@ -13,8 +13,8 @@ from embedmill.text_index import Loan
 
 Rows = Mapping[SegmentKey, Sequence[int]]
 # SETTLED: needs no job (its text stands elsewhere). OPEN: to be sent. FLYING: in a job.
-# KEPT: its vector is safe in the workspace. DEAD: will have none.
-SETTLED, OPEN, FLYING, KEPT, DEAD_ROW = range(5)
+# KEPT: its vector is safe in the workspace. DEAD: will have none. DROPPED: nobody wants one.
+SETTLED, OPEN, FLYING, KEPT, DEAD_ROW, DROPPED = range(6)
 
 
 @dataclass(slots=True)
@@ -72,6 +72,14 @@ class SegmentRows:
         """A job brought nothing for these rows: those that are not settled otherwise are open."""
         at = np.asarray(rows, np.int64)
         self.state[at[self.state[at] == FLYING]] = OPEN
+
+    def drop(self, rows: npt.NDArray[np.int64]) -> None:
+        """Nobody wants these rows any more: those that are to be sent will not be."""
+        self.state[rows[self.state[rows] == OPEN]] = DROPPED
+
+    def flying(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Of these rows the ones in a job."""
+        return np.asarray(rows[self.state[rows] == FLYING])
 
     def bury(self, row: int, code: str, message: str) -> None:
         """A row dies."""

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from embedmill.batch_provider import JobState
+from embedmill import job_stops
+from embedmill.batch_provider import NO_CREDIT, JobState
 from embedmill.embedding import EmbedOutcome
-from embedmill.embedding_job import NO_MONEY, buckets_of, verdict_on_row
+from embedmill.embedding_job import buckets_of, verdict_on_row
 from embedmill.errors import StopRunError
 from embedmill.job_collecting import Collected, FailedRow
 from embedmill.job_desk import Ending, JobDesk, JobParts
@@ -69,13 +70,18 @@ class JobRunner:
         self._postponed = False
         for key, outcome in parts.records.outcomes():
             self._known.add(key)
-            tried = outcome.again if outcome.counted else {}
-            self._history.remember(tried, outcome.alone, outcome.dead)
+            self._history.remember(outcome.tried(), outcome.alone, outcome.dead)
         for record in parts.records.open():
             self._known.add(record.intent.key)
             self._desk.take_up(record)
             self._history.fly(record.intent.rows())
-        self._segments = WaitingSegments(parts.chunks, parts.vectors, parts.records, self._history)
+        self._segments = WaitingSegments(
+            parts.chunks,
+            parts.vectors,
+            parts.records,
+            self._history,
+            drops_stale=parts.stale_share is not None,
+        )
 
     def close(self) -> None:
         """Close the provider's connections, where it has any."""
@@ -107,11 +113,13 @@ class JobRunner:
         late = self._p.deadline is not None and self._p.clock() >= self._p.deadline
         late = late and self._p.realtime is not None
         if late:
-            self._desk.cancel_all()
-        self._step_all(late=late)
+            self._desk.doom(self._desk.keys, "it is too late for it")
+        self._desk.cancel_doomed()
+        self._step_all()
         self._segments.settle()
         if self._stop is not None:
             raise self._stop
+        self._let_go()
         while self._send(flush=flush, late=late):
             if self._takes_long():
                 break
@@ -149,9 +157,17 @@ class JobRunner:
             due.append(self._p.deadline)
         return max(0.0, (min(due) - now).total_seconds()) if due else 0.0
 
-    def _step_all(self, *, late: bool) -> None:
+    def _let_go(self) -> None:
+        """Send no rows that nobody wants any more, and end jobs that hold too many of them."""
+        unwanted = self._segments.drop_stale()
+        if unwanted and self._p.stale_share is not None:
+            keys = self._desk.holding(unwanted, self._p.stale_share)
+            self._desk.doom(keys, "its rows are no longer wanted")
+            self._desk.cancel_doomed()
+
+    def _step_all(self) -> None:
         for key in self._desk.keys:
-            ending = self._desk.step(key, late=late)
+            ending = self._desk.step(key)
             if ending is not None:
                 self._end(ending)
             if self._takes_long():
@@ -165,7 +181,8 @@ class JobRunner:
             needed = self._segments.wait_for(intent.rows())
             self._give_up(intent, ending.status, ending.given_up)
             if ending.status != "abandoned" and needed:
-                self._stop = _stop_for(ending)
+                stop = job_stops.refused if ending.status == "refused" else job_stops.gone
+                self._stop = stop(intent.key, ending.given_up)
         elif ending.collected is None:
             assert state is not None
             self._refused(intent, state)
@@ -185,21 +202,12 @@ class JobRunner:
             wait = timedelta(seconds=self._p.policy.queue_full_wait)
             self._queue_full_until = self._p.clock() + wait
             return
-        self._stop = StopRunError(
-            f"the provider refused embedding job {intent.key} as a whole: {said}",
-            code="job-refused",
-            hint="mend the cause and run the same command again; nothing was charged for it",
-        )
+        self._stop = job_stops.failed(intent.key, said, unpaid=state.unpaid)
 
     def _quarantine(self, intent: Intent, state: JobState, collected: Collected) -> None:
         tokens = state.tokens if state.tokens is not None else collected.tokens or None
         self._give_up(intent, "quarantined", collected.problem, tokens=tokens)
-        self._stop = StopRunError(
-            f"the results of embedding job {intent.key} are not what was asked for, none of them "
-            f"was used: {collected.problem}",
-            code="quarantined",
-            hint="ask the provider about the job; the same command sends its rows again",
-        )
+        self._stop = job_stops.quarantined(intent.key, collected.problem)
 
     def _give_up(
         self, intent: Intent, status: str, note: str, *, tokens: int | None = None
@@ -233,14 +241,9 @@ class JobRunner:
             counted=counted,
         )
         self._close(intent, outcome)
-        broke = [row.failure for row in collected.failed if row.failure.code in NO_MONEY]
-        if broke:
-            self._stop = StopRunError(
-                f"{len(broke)} rows of embedding job {intent.key}: {broke[0].message}",
-                code="insufficient-quota",
-                hint="add credit or raise the limit, then run the same command again: what was "
-                "paid for is kept",
-            )
+        unpaid = [row.failure for row in collected.failed if row.failure.code == NO_CREDIT]
+        if unpaid:
+            self._stop = job_stops.unpaid(intent.key, unpaid)
 
     def _verdicts(
         self, failed: Sequence[FailedRow], kinds: Counter[str], *, counted: bool
@@ -249,6 +252,7 @@ class JobRunner:
         dead: list[tuple[int, int, int, str, str]] = []
         again: dict[SegmentKey, list[int]] = {}
         alone: dict[SegmentKey, list[int]] = {}
+        untried: dict[SegmentKey, list[int]] = {}
         for item in failed:
             tries = self._history.tries_of(item.key, item.row) + 1 if counted else 0
             verdict = verdict_on_row(
@@ -260,9 +264,11 @@ class JobRunner:
                 dead.append((item.key.shard, item.key.number, item.row, code, message))
                 continue
             again.setdefault(item.key, []).append(item.row)
+            if item.failure.code == NO_CREDIT:
+                untried.setdefault(item.key, []).append(item.row)
             if verdict == "again-alone":
                 alone.setdefault(item.key, []).append(item.row)
-        return JobOutcome(status="", again=again, alone=alone, dead=tuple(dead))
+        return JobOutcome(status="", again=again, untried=untried, alone=alone, dead=tuple(dead))
 
     def _close(self, intent: Intent, outcome: JobOutcome) -> None:
         self._p.records.collected(intent.key, outcome)
@@ -349,20 +355,3 @@ def _bucket(item: FailedRow, verdict: str) -> str:
     if verdict == "dead":
         return "permanent"
     return "expired" if item.failure.kind == "expired" else "retryable"
-
-
-def _stop_for(ending: Ending) -> StopRunError:
-    """Why a job that was given up is a person's business before its rows are sent again."""
-    key = ending.intent.key
-    if ending.status == "refused":
-        return StopRunError(
-            f"the provider refused embedding job {key}: {ending.given_up}",
-            code="job-refused",
-            hint="mend the cause and run the same command again; nothing was charged for it",
-        )
-    return StopRunError(
-        f"the results of embedding job {key} cannot be had: {ending.given_up}",
-        code="results-gone",
-        hint="ask the provider about the job; the same command sends its rows again, and they "
-        "are paid for again",
-    )

@@ -17,6 +17,7 @@ from embedmill.errors import DamagedFileError
 from embedmill.job_records import JobOutcome, JobRecords
 from embedmill.job_rows import (
     DEAD_ROW,
+    DROPPED,
     FLYING,
     KEPT,
     OPEN,
@@ -25,6 +26,7 @@ from embedmill.job_rows import (
     Rows,
     SegmentRows,
 )
+from embedmill.job_staleness import Restated, unwanted
 from embedmill.segment import EMBEDDED, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.segment_work import SegmentWork
 from embedmill.text_index import Loan, TextIndex
@@ -34,7 +36,13 @@ class WaitingSegments:
     """Segments without vectors, between their offer and the commit of their vectors."""
 
     def __init__(
-        self, chunks: ChunkLayer, vectors: VectorLayer, records: JobRecords, history: RowHistory
+        self,
+        chunks: ChunkLayer,
+        vectors: VectorLayer,
+        records: JobRecords,
+        history: RowHistory,
+        *,
+        drops_stale: bool = False,
     ) -> None:
         """Learn which rows earlier processes have paid for.
 
@@ -43,6 +51,7 @@ class WaitingSegments:
             vectors: take the vectors.
             records: hold rows of incomplete segments.
             history: with the rows of all jobs that are not collected.
+            drops_stale: whether :meth:`drop_stale` is going to be asked.
         """
         self._chunks = chunks
         self._vectors = vectors
@@ -58,6 +67,9 @@ class WaitingSegments:
         self._lent = records.lent()
         # Segments that have paid rows and will be offered.
         self._promised: set[SegmentKey] = set()
+        self._restated = Restated(chunks, vectors) if drops_stale else None
+        # Rows may have become stale, or stale rows open, since that was looked at.
+        self._unsifted = False
         self._promise()
 
     def _promise(self) -> None:
@@ -129,6 +141,9 @@ class WaitingSegments:
         self._segments[key] = rows
         self._promised.discard(key)
         self._open(rows, table)
+        if self._restated is not None:
+            self._restated.look(key.shard)
+            self._unsifted = True
         if rows.loans and key not in self._lent:
             self._lent[key] = self._records.lend(key, rows.loans)
 
@@ -188,9 +203,7 @@ class WaitingSegments:
             flown: all its rows.
             outcome: of the job.
         """
-        self._history.remember(
-            outcome.again if outcome.counted else {}, outcome.alone, outcome.dead
-        )
+        self._history.remember(outcome.tried(), outcome.alone, outcome.dead)
         for shard, number, row, code, message in outcome.dead:
             waiting = self._segments.get(SegmentKey(shard, number))
             if waiting is not None:
@@ -203,6 +216,27 @@ class WaitingSegments:
             waiting.alone[list(outcome.alone.get(key, ()))] = True
             waiting.land(some)
             self._touch(key)
+        self._unsifted = True
+
+    def drop_stale(self) -> dict[SegmentKey, set[int]]:
+        """Let go of rows that nobody wants any more, and complete what lacks nothing else.
+
+        Returns:
+            The unwanted rows that are in jobs; empty when nothing has changed since the last call.
+        """
+        if self._restated is None or not self._unsifted:
+            return {}
+        self._unsifted = False
+        flying = {}
+        for key, stale in unwanted(self._segments, self._restated, self._chunks).items():
+            rows = self._segments[key]
+            rows.drop(stale)
+            self._touch(key)
+            in_jobs = rows.flying(stale)
+            if len(in_jobs):
+                flying[key] = set(in_jobs.tolist())
+        self.settle()
+        return flying
 
     def texts(self, rows: SegmentRows, numbers: Sequence[int]) -> list[str]:
         """Texts of some rows of a segment."""
@@ -244,7 +278,7 @@ class WaitingSegments:
         source = self._segments.get(loan.source)
         if source is None:
             return loan.source not in self._promised
-        return bool(source.state[loan.source_row] in (KEPT, DEAD_ROW))
+        return bool(source.state[loan.source_row] in (KEPT, DEAD_ROW, DROPPED))
 
     def _complete(
         self, rows: SegmentRows, fresh: Sequence[int] = (), vectors: Vectors | None = None
@@ -266,6 +300,8 @@ class WaitingSegments:
             work.fill(row, vectors[at])
         for row, reason in rows.dead.items():
             work.bury(row, *reason)
+        for row in (rows.state == DROPPED).nonzero()[0]:
+            work.supersede(int(row))
         self._borrow(rows, work)
         work.spread()
         wanted = work.wanted()
@@ -273,6 +309,7 @@ class WaitingSegments:
             # A lender could not lend after all.
             rows.awaited = ()
             rows.state[wanted] = OPEN
+            self._unsifted = True
             return False
         gathered = work.rows()
         if not self._vectors.commit(key, gathered, digest):
@@ -288,6 +325,8 @@ class WaitingSegments:
         """Of a segment that is complete nothing is kept beside its vectors."""
         lent = self._lent.pop(key, None)
         self._records.forget([*self._kept.pop(key, []), *([lent] if lent else [])])
+        if self._restated is not None:
+            self._restated.forget(key)
 
     def _kept_vectors(self, key: SegmentKey) -> Iterable[tuple[int, Vectors]]:
         for path in self._kept.get(key, ()):

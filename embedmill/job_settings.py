@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from embedmill.setting_types import Frozen
@@ -27,6 +29,21 @@ class EmbeddingJobSettings(Frozen):
         gt=0,
         description="In mode `auto`: what is not done so long after the run began goes through the "
         "realtime endpoint; its jobs are cancelled, what they finished is kept.",
+    )
+    on_stale_input: Literal["finish", "cancel"] = Field(
+        default="finish",
+        description="What becomes of a job whose documents have changed or gone meanwhile: "
+        "`finish` lets it end, its vectors belong to the texts and are taken over where those "
+        "still stand; `cancel` cancels it, keeps what it finished, sends again what is still "
+        "wanted, and nothing else.",
+    )
+    stale_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="With `on_stale_input: cancel`: a job is cancelled when at least this share of "
+        "its rows is no longer wanted. A small share cancels often, and a cancelled row waits "
+        "for another day.",
     )
     canaries: int = Field(
         default=3,

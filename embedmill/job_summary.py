@@ -56,4 +56,5 @@ def bill(jobs: Iterable[dict[str, Any]]) -> str:
     dollars = [job["dollars"] for job in listed]
     counted = "unknown" if None in tokens else f"{sum(tokens):,}"
     cost = "unknown" if None in dollars else f"${sum(dollars):.4f}"
-    return f"{len(listed)} jobs, {counted} tokens, cost {cost}"
+    number = "1 job" if len(listed) == 1 else f"{len(listed):,} jobs"
+    return f"{number}, {counted} tokens, cost {cost}"

@@ -11,7 +11,7 @@ from math import isfinite
 
 import msgspec
 
-from embedmill.batch_provider import QUEUE_FULL
+from embedmill.batch_provider import NO_CREDIT, QUEUE_FULL
 from embedmill.errors import (
     EmbedmillError,
     PermanentError,
@@ -32,6 +32,7 @@ NO_MONEY = frozenset(
         "project_spend_limit_exceeded",
         "organization_usage_limit_exceeded",
         "billing_hard_limit_reached",
+        "billing_not_active",
     }
 )
 # The provider's name of :data:`~embedmill.batch_provider.QUEUE_FULL`.
@@ -75,6 +76,12 @@ class ErrorDetail:
     param: str = ""
     message: str = ""
 
+    def unpaid(self, status: int | None = None) -> bool:
+        """Whether it says, or the status does, that nobody pays."""
+        return status == HTTPStatus.PAYMENT_REQUIRED or not NO_MONEY.isdisjoint(
+            {self.code, self.type}
+        )
+
 
 def error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
     """The error that tells the caller what to do next.
@@ -107,10 +114,10 @@ def error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
 
 
 def _stop(status: int, detail: ErrorDetail, message: str) -> StopRunError | None:
-    if status == 402 or not NO_MONEY.isdisjoint({detail.code, detail.type}):
+    if detail.unpaid(status):
         return StopRunError(
             message,
-            code="insufficient-quota",
+            code=NO_CREDIT,
             hint="add credit or raise the limit, then run the same command again: what was paid "
             "for is kept",
         )

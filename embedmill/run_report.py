@@ -85,10 +85,10 @@ class RunReport:
                 f"{d.read} documents read, but {d.added} added + {d.changed} changed + "
                 f"{d.unchanged} unchanged + {d.dead} dead"
             )
-        if c.chunks != c.embedded + c.reused + c.deduplicated + c.dead:
+        if c.chunks != c.embedded + c.reused + c.deduplicated + c.dead + c.superseded:
             found.append(
                 f"{c.chunks} chunks, but {c.embedded} embedded + {c.reused} reused + "
-                f"{c.deduplicated} deduplicated + {c.dead} dead"
+                f"{c.deduplicated} deduplicated + {c.dead} dead + {c.superseded} superseded"
             )
         if self.live_records != self.stored_records:
             found.append(

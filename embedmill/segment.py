@@ -194,7 +194,8 @@ class ChunkLayer:
 
 
 # How a row of the vectors layer came about.
-EMBEDDED, REUSED, DEDUPLICATED, DEAD = range(4)
+# SUPERSEDED: no vector and no failure, a later segment says otherwise of the document.
+EMBEDDED, REUSED, DEDUPLICATED, DEAD, SUPERSEDED = range(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +203,20 @@ class SegmentVectors:
     """Vectors of one segment, row for row with its chunks.
 
     Attributes:
-        vectors: float32, shape (chunks, dimension); NaN in dead rows.
-        origin: int8 per row: ``EMBEDDED``, ``REUSED``, ``DEDUPLICATED`` or ``DEAD``.
+        vectors: float32, shape (chunks, dimension); NaN in dead and superseded rows.
+        origin: int8 per row: ``EMBEDDED``, ``REUSED``, ``DEDUPLICATED``, ``DEAD`` or
+            ``SUPERSEDED``.
         failures: of the dead rows: (code, message).
     """
 
     vectors: Vectors
     origin: np.ndarray[tuple[int], np.dtype[np.int8]]
     failures: Mapping[int, tuple[str, str]]
+
+    @property
+    def absent(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Per row: whether there is no vector."""
+        return np.asarray((self.origin == DEAD) | (self.origin == SUPERSEDED))
 
 
 class VectorLayer:
@@ -252,10 +259,10 @@ class VectorLayer:
         Returns:
             False when another worker was first; its vectors stand.
         """
-        dead = np.asarray(rows.origin == DEAD)
+        absent = rows.absent
         flat = pa.array(np.ascontiguousarray(rows.vectors, dtype=np.float32).ravel())
-        vectors = pa.FixedSizeListArray.from_arrays(flat, self.dimension, mask=pa.array(dead))
-        reasons = [rows.failures.get(row) for row in range(len(dead))]
+        vectors = pa.FixedSizeListArray.from_arrays(flat, self.dimension, mask=pa.array(absent))
+        reasons = [rows.failures.get(row) for row in range(len(absent))]
         table = pa.table(
             {
                 "vector": vectors,

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from embedmill.document import record_id
 from embedmill.payload import Payload
-from embedmill.segment import DEAD, SegmentVectors
+from embedmill.segment import SUPERSEDED, SegmentVectors
 from embedmill.vector_store import VectorBatch
 
 
@@ -34,14 +35,26 @@ class SegmentRecords:
         self._truncated: list[bool] = chunks.column("truncated").to_pylist()
         # Documents that lack the vector of a chunk; readers can tell by the payload.
         self._partial = {self._doc_rows[row] for row in vectors.failures}
+        # Documents that a later segment has again, with rows that got no vector for that. They are
+        # let be as a whole, as they stood before: half of a version is none.
+        self._superseded = {
+            self._doc_rows[row] for row in np.flatnonzero(vectors.origin == SUPERSEDED)
+        }
 
     def place(self, row: int) -> tuple[int, int]:
         """(doc_row, chunk_index) of a chunk row."""
         return self._doc_rows[row], self._indexes[row]
 
     def with_vectors(self) -> list[int]:
-        """The chunk rows that have a vector."""
-        return [row for row, origin in enumerate(self._vectors.origin) if origin != DEAD]
+        """The chunk rows that have a vector, those of superseded documents left out."""
+        good = [int(row) for row in np.flatnonzero(~self._vectors.absent)]
+        return [row for row in good if self._doc_rows[row] not in self._superseded]
+
+    def superseded(self) -> list[int]:
+        """The chunk rows of documents that a later segment has again."""
+        if not self._superseded:
+            return []
+        return [row for row, doc in enumerate(self._doc_rows) if doc in self._superseded]
 
     def of_documents(self, doc_rows: Collection[int]) -> list[int]:
         """The chunk rows of some documents that have a vector."""

@@ -14,6 +14,7 @@ from embedmill.segment import (
     DEDUPLICATED,
     EMBEDDED,
     REUSED,
+    SUPERSEDED,
     ChunkLayer,
     SegmentKey,
     SegmentVectors,
@@ -86,9 +87,10 @@ class SegmentWork:
             # Embedding again is always right; reuse only saves.
             return
         hashes = chunks.column("text_hash").to_pylist()
+        absent = stored.absent
         for loan in loans:
             at = loan.source_row
-            if hashes[at] == self._hashes[loan.row] and stored.origin[at] != DEAD:
+            if hashes[at] == self._hashes[loan.row] and not absent[at]:
                 self.fill(loan.row, stored.vectors[at], origin)
 
     def wanted(self) -> list[int]:
@@ -135,6 +137,11 @@ class SegmentWork:
         self._origin[row] = DEAD
         self._open[row] = False
 
+    def supersede(self, row: int) -> None:
+        """A row gets no vector, for nobody wants one any more."""
+        self._origin[row] = SUPERSEDED
+        self._open[row] = False
+
     def spread(self) -> None:
         """Let the rows that are still open share what became of an equal text of this segment."""
         settled = {self._hashes[row]: int(row) for row in np.flatnonzero(~self._open)[::-1]}
@@ -144,6 +151,8 @@ class SegmentWork:
                 continue
             if source in self._failures:
                 self.bury(int(row), *self._failures[source])
+            elif self._origin[source] == SUPERSEDED:
+                self.supersede(int(row))
             else:
                 self.fill(int(row), self._vectors[source], DEDUPLICATED)
 

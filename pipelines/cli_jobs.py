@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +14,11 @@ from embedmill.assembly import workspace_of
 from embedmill.batch_provider import BatchEmbeddingProvider
 from embedmill.errors import RefusedError
 from embedmill.job_assembly import build_provider, price_per_million
-from embedmill.job_records import JobOutcome, JobRecord, JobRecords
+from embedmill.job_cancelling import cancel_job
+from embedmill.job_records import JobRecord, JobRecords
 from embedmill.job_summary import status_of, summary_of
 from embedmill.lease import take_lease
 from embedmill.manifest import IndexVersion, Manifest
-from embedmill.run_context import utc_now
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -137,36 +138,17 @@ def cancel(
     with take_lease(workspace_of(settings), settings.index, "jobs cancel"):
         records = _records(settings)
         record = _one(records, key)
-        if record.outcome is not None:
-            raise RefusedError(f"embedding job {key} has ended: {record.outcome.status}")
-        if record.handle is not None:
-            _provider(settings).cancel(record.handle)
-            out.print(f"{key}: asked the provider to cancel; the next ingest collects what is done")
-            return
-        _abandon(settings, records, record)
+        if record.handle is None and record.outcome is None:
+            out.print(f"{key}: looking for it at the provider, whose listing may lag by a minute")
+        handle = cancel_job(record, records, _provider(settings), clock=_now, sleep=time.sleep)
+    if handle is None:
         out.print(f"{key}: given up; it was never submitted, its rows are sent again")
+        return
+    out.print(f"{key}: {handle.job_id} is being cancelled; the next ingest collects what it did")
 
 
-def _abandon(settings: Settings, records: JobRecords, record: JobRecord) -> None:
-    """Give up an intent, once the provider shows no job for it."""
-    intent = record.intent
-    found = _provider(settings).find(
-        job_key=intent.key, fingerprint=intent.fingerprint, since=intent.created
-    )
-    if found is not None:
-        records.submitted(intent.key, found)
-        raise RefusedError(
-            f"embedding job {intent.key} does exist at the provider, as {found.job_id}",
-            hint=f"run the same command again to cancel it: embedmill jobs cancel {intent.key}",
-        )
-    outcome = JobOutcome(
-        status="abandoned",
-        ended=utc_now(),
-        counted=False,
-        again=intent.rows(),
-        note="given up by hand before it was submitted",
-    )
-    records.collected(intent.key, outcome)
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @app.command()

@@ -21,10 +21,11 @@ def summary(report: RunReport) -> Iterator[str]:
         f"{documents.changed:,} changed + {documents.unchanged:,} unchanged + "
         f"{documents.dead:,} dead{''.join(extra)}"
     )
+    gone = f" + {chunks.superseded:,} superseded" if chunks.superseded else ""
     cut = f"; {chunks.truncated:,} cut at the model's window" if chunks.truncated else ""
     yield (
         f"chunks     {chunks.chunks:,} = {chunks.embedded:,} embedded + {chunks.reused:,} reused "
-        f"+ {chunks.deduplicated:,} deduplicated + {chunks.dead:,} dead{cut}"
+        f"+ {chunks.deduplicated:,} deduplicated + {chunks.dead:,} dead{gone}{cut}"
     )
     yield (
         f"records    {records.upserted:,} written, {records.deleted:,} deleted, "

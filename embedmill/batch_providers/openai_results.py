@@ -8,9 +8,16 @@ from itertools import accumulate
 
 import msgspec
 
-from embedmill.batch_provider import FailureClass, RowFailure, RowOutcome
+from embedmill.batch_provider import NO_CREDIT, FailureClass, RowFailure, RowOutcome
+from embedmill.json_numbers import NumbersItem, numbers_line
 from embedmill.openai_replies import detail_of_record
-from embedmill.openai_vectors import EmbeddingBody, EmbeddingItem, decode_lenient, decoded
+from embedmill.openai_vectors import (
+    EmbeddingBody,
+    EmbeddingItem,
+    WireBody,
+    decode_lenient,
+    decoded,
+)
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 
@@ -30,8 +37,22 @@ class _Line(msgspec.Struct):
     error: object = None
 
 
+class _GoodResponse(msgspec.Struct):
+    status_code: int
+    body: WireBody
+
+
+class _GoodLine(msgspec.Struct):
+    """A line that succeeded, read in one pass."""
+
+    custom_id: str
+    response: _GoodResponse
+    error: None = None
+
+
+_decode_good = msgspec.json.Decoder(_GoodLine).decode
 _decode_line = msgspec.json.Decoder(_Line).decode
-_decode_body = msgspec.json.Decoder(EmbeddingBody).decode
+_decode_body = msgspec.json.Decoder(WireBody).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +92,9 @@ def outcomes_of(lines: Iterable[bytes], recipe: EmbeddingRecipe) -> Iterator[Row
 
 
 def _vectors(requests: list[_Request], recipe: EmbeddingRecipe) -> Iterator[RowOutcome]:
-    items: list[EmbeddingItem] = [item for request in requests for item in request.body.data]
+    items: list[EmbeddingItem | NumbersItem] = []
+    for request in requests:
+        items += request.body.data
     result = decoded(items, recipe)
     starts = accumulate((len(request.body.data) for request in requests), initial=0)
     for start, request in zip(starts, requests, strict=False):
@@ -87,6 +110,25 @@ def _vectors(requests: list[_Request], recipe: EmbeddingRecipe) -> Iterator[RowO
 
 
 def _result_of(line: bytes) -> _Request | RowOutcome:
+    return _succeeded(line) or _looked_into(line)
+
+
+def _succeeded(line: bytes) -> _Request | None:
+    """A line that is beyond doubt; None for all others, which are looked into."""
+    numbers = numbers_line(line)
+    if numbers is not None:
+        custom_id, body = numbers[0], EmbeddingBody.of_numbers(numbers[1:])
+    else:
+        try:
+            good = _decode_good(line)
+        except msgspec.DecodeError:
+            return None
+        custom_id = good.custom_id
+        body = EmbeddingBody.of(good.response.body) if good.response.status_code == 200 else None
+    return _Request(custom_id, body) if body is not None and body.data else None
+
+
+def _looked_into(line: bytes) -> _Request | RowOutcome:
     try:
         record = decode_lenient(line, _decode_line, _Line)
     except ValueError as error:
@@ -104,7 +146,7 @@ def _result_of(line: bytes) -> _Request | RowOutcome:
 
 def _executed(custom_id: str | None, response: _Response) -> _Request | RowOutcome:
     try:
-        body = _decode_body(response.body)
+        body = EmbeddingBody.of(_decode_body(response.body))
     except ValueError as error:
         return _failed(custom_id, "retryable", "malformed-body", redacted(str(error)))
     if not body.data:
@@ -117,14 +159,18 @@ def _not_executed(record: _Line) -> RowOutcome:
         return _failed(record.custom_id, "retryable", "no-response", "no response and no error")
     detail = detail_of_record(record.error)
     kind: FailureClass = "expired" if detail.code == _EXPIRED else "retryable"
-    return _failed(record.custom_id, kind, detail.code or "not-executed", detail.message)
+    code = NO_CREDIT if detail.unpaid() else detail.code or "not-executed"
+    return _failed(record.custom_id, kind, code, detail.message)
 
 
 def _refused(custom_id: str | None, response: _Response) -> RowOutcome:
+    status = response.status_code
     detail = detail_of_record(msgspec.json.decode(response.body))
-    kind: FailureClass = "permanent" if response.status_code in _PERMANENT else "retryable"
-    code = detail.code or f"http-{response.status_code}"
-    return _failed(custom_id, kind, code, f"{response.status_code}: {detail.message}")
+    message = f"{status}: {detail.message}"
+    if detail.unpaid(status):
+        return _failed(custom_id, "retryable", NO_CREDIT, message)
+    kind: FailureClass = "permanent" if status in _PERMANENT else "retryable"
+    return _failed(custom_id, kind, detail.code or f"http-{status}", message)
 
 
 def _failed(custom_id: str | None, kind: FailureClass, code: str, message: str) -> RowOutcome:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from embedmill.batch_provider import (
+    NO_CREDIT,
     QUEUE_FULL,
     JobCounts,
     JobError,
@@ -20,7 +21,7 @@ from embedmill.batch_provider import (
     JobStatus,
     ListedJob,
 )
-from embedmill.openai_replies import TOKEN_LIMIT
+from embedmill.openai_replies import NO_MONEY, TOKEN_LIMIT
 from embedmill.redaction import redacted
 
 PROVIDER = "openai"
@@ -157,10 +158,12 @@ def listed_of(batch: WireBatch) -> ListedJob:
 def _errors_of(batch: WireBatch) -> tuple[JobError, ...]:
     errors = (batch.errors.data if batch.errors else None) or []
     return tuple(
-        JobError(
-            QUEUE_FULL if error.code == TOKEN_LIMIT else error.code or "unknown",
-            redacted(error.message or ""),
-            error.line,
-        )
+        JobError(_code_of(error.code), redacted(error.message or ""), error.line)
         for error in errors
     )
+
+
+def _code_of(code: str | None) -> str:
+    if code == TOKEN_LIMIT:
+        return QUEUE_FULL
+    return NO_CREDIT if code in NO_MONEY else code or "unknown"

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from embedmill.batch_provider import JobHandle, JobStatus, RowFailure, RowOutcome
+from embedmill.batch_provider import NO_CREDIT, JobHandle, JobStatus, RowFailure, RowOutcome
 from embedmill.embedder import Embedder
 
 On = Literal["submit", "find", "state", "outcomes", "cancel", "job"]
@@ -136,7 +136,7 @@ def _planned_failure(doomed: dict[Deed, int]) -> RowFailure | None:
     failures: dict[Deed, RowFailure] = {
         "fail-rows": RowFailure("retryable", "server_error", "500"),
         "reject-rows": RowFailure("permanent", "invalid_request", "400"),
-        "broke-rows": RowFailure("retryable", "insufficient_quota", "no credit"),
+        "broke-rows": RowFailure("retryable", NO_CREDIT, "no credit"),
     }
     for deed, failure in failures.items():
         if doomed.get(deed, 0) > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,10 +30,11 @@ from embedmill.job_desk import JobParts
 from embedmill.job_packing import Packer
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.job_runner import Advance, JobRunner
+from embedmill.ledger import LedgerEntry
 from embedmill.pending_segment import DraftedDocument, PendingSegment
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.request_file import RequestTemplate
-from embedmill.segment import DEAD, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import DEAD, SUPERSEDED, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.testing.crash_points import (
     CrashingEmbedder,
     CrashingWorkspace,
@@ -115,12 +116,14 @@ class Fates:
         vectors: texts with the right vector, by place.
         dead: code, by place.
         open: segments without vectors.
+        superseded: places without a vector, for nobody wants one.
         wrong: places with another text's vector.
     """
 
     vectors: dict[tuple[SegmentKey, int], str] = field(default_factory=dict)
     dead: dict[tuple[SegmentKey, int], str] = field(default_factory=dict)
     open: list[SegmentKey] = field(default_factory=list)
+    superseded: list[tuple[SegmentKey, int]] = field(default_factory=list)
     wrong: list[tuple[SegmentKey, int]] = field(default_factory=list)
 
 
@@ -173,19 +176,36 @@ class JobRehearsal:
         *,
         loans: Sequence[Loan] = (),
         same_as: Sequence[tuple[int, int]] = (),
+        instead_of: Mapping[int, tuple[int, int]] | None = None,
+        gone: Sequence[tuple[int, int]] = (),
     ) -> SegmentKey:
-        """Commit a segment, each text a document; ten tokens each unless a number follows '#'."""
+        """Commit a segment, each text a document; ten tokens each unless a number follows '#'.
+
+        Args:
+            shard: of the segment.
+            number: of the segment.
+            texts: of its documents.
+            loans: see ``JobRunner.offer``.
+            same_as: of each document, segment and row with the same text, or (-1, -1).
+            instead_of: of some documents, segment and row of their earlier version.
+            gone: segment and row of documents that are deleted.
+        """
         key = SegmentKey(shard, number)
         pending = PendingSegment()
         for row, text in enumerate(texts):
             tokens = int(text.partition("#")[2] or 10)
             chunks = [Chunk(text, 0, len(text), tokens)]
             hint = same_as[row] if same_as else (-1, -1)
+            earlier = (instead_of or {}).get(row)
+            name = f"{earlier or (number, row)}"
+            before = None if earlier is None else _entry(earlier[0])
             pending.add(
                 DraftedDocument(
-                    f"{number}.{row}", b"f" * 16, "", "{}", chunks, [text_hash(text)], [hint], None
+                    name, b"f" * 16, "", "{}", chunks, [text_hash(text)], [hint], before
                 )
             )
+        for earlier in gone:
+            pending.add(DraftedDocument.deletion(f"{earlier}", _entry(earlier[0])))
         self.chunks.commit(key, *pending.tables())
         self.texts[key] = list(texts)
         self.loans[key] = list(loans)
@@ -279,6 +299,8 @@ class JobRehearsal:
             for row, text in enumerate(texts):
                 if stored.origin[row] == DEAD:
                     fates.dead[key, row] = stored.failures[row][0]
+                elif stored.origin[row] == SUPERSEDED:
+                    fates.superseded.append((key, row))
                 elif np.array_equal(stored.vectors[row], expected[row]):
                     fates.vectors[key, row] = text
                 else:
@@ -289,3 +311,7 @@ class JobRehearsal:
         """Texts, known ones left out, that were charged for more than once."""
         twice = self.provider.bill.twice()
         return {text: times for text, times in twice.items() if text not in KNOWN}
+
+
+def _entry(segment: int) -> LedgerEntry:
+    return LedgerEntry(b"f" * 16, 1, segment, was_known=False)

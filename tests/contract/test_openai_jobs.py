@@ -55,7 +55,7 @@ def test_results_come_in_another_order_than_they_were_sent(rig):
     [
         ("reject-rows", "permanent", "invalid_request_error"),
         ("fail-rows", "retryable", "server_error"),
-        ("broke-rows", "retryable", "insufficient_quota"),
+        ("broke-rows", "retryable", "insufficient-quota"),
     ],
 )
 def test_rows_of_the_error_file_are_sorted_by_whose_fault_it_was(rig, read, deed, kind, code):

@@ -49,6 +49,16 @@ def with_few_tokens():
     return split_segments(ProviderFault("job", "expire", count=4), limits=limits)
 
 
+def with_stale_rows():
+    """Documents change while their job runs, and it is cancelled."""
+    made = split_segments(limits=BatchLimits(window_s=86_400))
+    made.options["stale_share"] = 0.3
+    made.run(wait=False)
+    made.add(0, 3, ["nine", "two"], instead_of={0: (0, 2), 1: (0, 1)}, gone=[(0, 0), (0, 4)])
+    made.add(1, 2, [], gone=[(0, 0), (0, 2)])
+    return made
+
+
 SCENES = {
     "split segments": split_segments,
     "results in any order, some missing": lambda: split_segments(
@@ -61,6 +71,7 @@ SCENES = {
     "a small remainder goes the direct way": with_a_small_remainder,
     "a deadline cancels": with_a_deadline,
     "expired, and few tokens at a time": with_few_tokens,
+    "stale rows": with_stale_rows,
 }
 
 

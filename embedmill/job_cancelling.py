@@ -1,0 +1,88 @@
+"""Ending one embedding job by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from embedmill.batch_provider import BatchEmbeddingProvider, JobHandle
+from embedmill.embedding_job import JobPolicy, JobProgress, after_not_found, next_step
+from embedmill.errors import RefusedError
+from embedmill.job_records import JobOutcome, JobRecord, JobRecords
+
+
+def cancel_job(
+    record: JobRecord,
+    records: JobRecords,
+    provider: BatchEmbeddingProvider,
+    *,
+    clock: Callable[[], datetime],
+    sleep: Callable[[float], None],
+    policy: JobPolicy | None = None,
+) -> JobHandle | None:
+    """Have a job cancelled; give up an intent that never became one.
+
+    An intent without a known job is looked for until the provider's listing can be believed: the
+    process that wrote it may have submitted it a moment ago. Whoever calls holds the lease, so that
+    nobody submits it meanwhile.
+
+    Args:
+        record: of the job.
+        records: where its end is written.
+        provider: of the job.
+        clock: UTC.
+        sleep: between two looks.
+        policy: how long the listing is doubted.
+
+    Returns:
+        The job that the provider was asked to cancel; None: there never was one, the rows of the
+        intent are open again.
+
+    Raises:
+        RefusedError: it has ended.
+        TransientError: the provider does not answer; nothing was given up.
+    """
+    intent = record.intent
+    if record.outcome is not None:
+        raise RefusedError(f"embedding job {intent.key} has ended: {record.outcome.status}")
+    handle = record.handle
+    if handle is None:
+        handle = _found(record, provider, clock, sleep, policy or JobPolicy())
+        if handle is not None:
+            records.submitted(intent.key, handle)
+    if handle is not None:
+        provider.cancel(handle)
+        return handle
+    outcome = JobOutcome(
+        status="abandoned",
+        ended=clock().isoformat(),
+        counted=False,
+        again=intent.rows(),
+        note="given up by hand before it was submitted",
+    )
+    records.collected(intent.key, outcome)
+    return None
+
+
+def _found(
+    record: JobRecord,
+    provider: BatchEmbeddingProvider,
+    clock: Callable[[], datetime],
+    sleep: Callable[[float], None],
+    policy: JobPolicy,
+) -> JobHandle | None:
+    intent = record.intent
+    # Whatever was done for it was done before now.
+    job = JobProgress(intent.key, intent.created, sure=False, last_try=clock())
+    while (step := next_step(job, clock(), None, policy)) != "submit":
+        if step == "wait" and job.not_before is not None:
+            sleep((job.not_before - clock()).total_seconds())
+            continue
+        looked = clock()
+        handle = provider.find(
+            job_key=intent.key, fingerprint=intent.fingerprint, since=intent.created
+        )
+        if handle is not None:
+            return handle
+        job = after_not_found(job, looked, policy)
+    return None

@@ -1,0 +1,61 @@
+"""Why embedding jobs end a run: what a person has to look at before anything more is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedmill.batch_provider import NO_CREDIT, RowFailure
+from embedmill.errors import StopRunError
+
+_MEND = "mend the cause and run the same command again; nothing was charged for it"
+_PAY = "add credit or raise the limit, then run the same command again: what was paid for is kept"
+
+
+def refused(key: str, said: str) -> StopRunError:
+    """The provider did not create a job, and would refuse it again."""
+    return StopRunError(
+        f"the provider refused embedding job {key}: {said}", code="job-refused", hint=_MEND
+    )
+
+
+def failed(key: str, said: str, *, unpaid: bool) -> StopRunError:
+    """The provider ended a job before it ran.
+
+    Args:
+        key: of the job.
+        said: by the provider.
+        unpaid: for want of money.
+    """
+    message = f"the provider refused embedding job {key} as a whole: {said}"
+    if unpaid:
+        return StopRunError(message, code=NO_CREDIT, hint=_PAY)
+    return StopRunError(message, code="job-refused", hint=_MEND)
+
+
+def unpaid(key: str, failures: Sequence[RowFailure]) -> StopRunError:
+    """Rows of a job were not executed for want of money."""
+    return StopRunError(
+        f"{len(failures)} rows of embedding job {key} were not executed: {failures[0].message}",
+        code=NO_CREDIT,
+        hint=_PAY,
+    )
+
+
+def quarantined(key: str, problem: str) -> StopRunError:
+    """The results of a job are not what was asked for."""
+    return StopRunError(
+        f"the results of embedding job {key} are not what was asked for, none of them was used: "
+        f"{problem}",
+        code="quarantined",
+        hint="ask the provider about the job; the same command sends its rows again",
+    )
+
+
+def gone(key: str, said: str) -> StopRunError:
+    """The results of a job cannot be had any more."""
+    return StopRunError(
+        f"the results of embedding job {key} cannot be had: {said}",
+        code="results-gone",
+        hint="ask the provider about the job; the same command sends its rows again, and they "
+        "are paid for again",
+    )

@@ -19,6 +19,7 @@ from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.recipe import Metric
 from embedmill.setting_types import Frozen, Name, NonEmpty, SecretRef
 from embedmill.version_settings import HookSettings, KeepSettings
+from embedmill.weaviate_settings import WeaviateSettings
 
 
 def _known_encoding(name: str) -> str:
@@ -245,6 +246,7 @@ StoreSettings = Annotated[
     QdrantEmbeddedSettings
     | QdrantServerSettings
     | PineconeSettings
+    | WeaviateSettings
     | MemoryStoreSettings
     | DiscardStoreSettings,
     Field(discriminator="kind"),

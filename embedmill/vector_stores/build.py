@@ -16,6 +16,7 @@ from embedmill.settings import (
     StoreSettings,
 )
 from embedmill.vector_store import StoreLimits, VectorStore
+from embedmill.weaviate_settings import WeaviateSettings
 
 
 def open_store(settings: StoreSettings) -> VectorStore:
@@ -42,6 +43,11 @@ def open_store(settings: StoreSettings) -> VectorStore:
                 from embedmill.vector_stores.pinecone import PineconeStore
 
             return PineconeStore(settings)
+        case WeaviateSettings():
+            with _extra("weaviate", "'embedmill[weaviate]'", also=("httpx", "grpc")):
+                from embedmill.vector_stores.weaviate import WeaviateStore
+
+            return WeaviateStore(settings)
         case MemoryStoreSettings():
             from embedmill.vector_stores.memory import MemoryStore
 
@@ -71,6 +77,10 @@ def store_limits(settings: StoreSettings) -> StoreLimits:
                 from embedmill.vector_stores.pinecone import pinecone_limits
 
             return pinecone_limits(settings)
+        case WeaviateSettings():
+            from embedmill.vector_stores.weaviate_limits import weaviate_limits
+
+            return weaviate_limits(settings)
         case MemoryStoreSettings():
             from embedmill.vector_stores.memory import MEMORY_LIMITS
 

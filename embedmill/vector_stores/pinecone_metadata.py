@@ -16,20 +16,20 @@ empty, holds a dot or NUL, or begins with   under ``embedmill_find``
 ``$``, ``_`` or ``embedmill_``
 ==========================================  ===============================================
 
-A number without a fraction is read as a whole number, since ``3.0`` is in the rest. A token is the
-JSON text of ``[key, value]``, or a hash of it where that is long.
+A number without a fraction is read as a whole number, since ``3.0`` is in the rest. Tokens are
+those of :mod:`embedmill.vector_stores.payload_tokens`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import orjson
 
 from embedmill.errors import RefusedError
 from embedmill.payload import EXACT_FLOAT, Filter, Payload, Scalar, conditions_of
+from embedmill.vector_stores.payload_tokens import tokens_of, wanted_token
 
 Metadata: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
@@ -41,8 +41,6 @@ FIND = "embedmill_find"
 METADATA_BYTES = 40_000
 # Values of one $in; Pinecone's operation limits.
 MAX_IN = 10_000
-# Longer tokens are hashed: a text would be there twice in full.
-_LONGEST_TOKEN = 100
 # "_values" and "_sparse_values" are Pinecone's own names.
 _RESERVED = ("$", "_", "embedmill_")
 
@@ -62,7 +60,7 @@ def metadata_of(payload: Payload) -> Metadata:
             continue
         _put(rest, path, value)
         if len(path) == 1:
-            tokens.update(dict.fromkeys(_tokens_of(path[0], value)))
+            tokens.update(dict.fromkeys(tokens_of(path[0], value)))
     if rest:
         metadata[REST] = orjson.dumps(rest).decode()
     if tokens:
@@ -142,31 +140,6 @@ def _merge(target: dict[str, Any], more: Mapping[str, Any]) -> None:
             target[key] = value
 
 
-def _tokens_of(key: str, value: object) -> Iterator[str]:
-    for one in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(one, bool | str):
-            yield _token(key, one)
-        elif isinstance(one, int | float):
-            yield _token(key, float(one))
-            if isinstance(one, int) and abs(one) >= EXACT_FLOAT:
-                yield _token(key, one)
-
-
-def _token(key: str, value: Scalar) -> str:
-    if isinstance(value, float):
-        # Minus zero equals zero.
-        value += 0.0
-    text = orjson.dumps([key, value])
-    if len(text) > _LONGEST_TOKEN or b"\0" in text:
-        return "#" + blake2b(text, digest_size=16).hexdigest()
-    return text.decode()
-
-
-def _wanted_token(key: str, value: Scalar) -> str:
-    exact = isinstance(value, bool | str) or abs(value) >= EXACT_FLOAT
-    return _token(key, value if exact else float(value))
-
-
 def _any_of(key: str, values: list[Scalar]) -> dict[str, Any]:
     if len(values) > MAX_IN:
         raise RefusedError(
@@ -181,6 +154,6 @@ def _any_of(key: str, values: list[Scalar]) -> dict[str, Any]:
         clauses += [{key: {"$eq": truth}} for truth in sorted(truths)]
         clauses += [{key: {"$in": some}} for some in (numbers, texts) if some]
     # No token is empty: this one alone matches nothing, as an empty list of values should.
-    tokens = [_wanted_token(key, value) for value in values] or [""]
+    tokens = [wanted_token(key, value) for value in values] or [""]
     clauses.append({FIND: {"$in": tokens}})
     return clauses[0] if len(clauses) == 1 else {"$or": clauses}

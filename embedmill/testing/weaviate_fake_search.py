@@ -182,16 +182,20 @@ def _result(
 def _value(data_type: str, value: Any) -> properties_pb2.Value:  # noqa: ANN401, any property
     if value is None:
         return properties_pb2.Value(null_value=0)
-    if isinstance(value, list):
-        return properties_pb2.Value(list_value=_list_value(data_type, value))
-    if data_type == "int":
-        return properties_pb2.Value(int_value=int(value))
-    if data_type == "boolean":
-        return properties_pb2.Value(bool_value=value)
-    if data_type == "number":
-        return properties_pb2.Value(number_value=value)
-    key = f"{data_type}_value" if data_type in {"date", "uuid"} else "text_value"
-    return properties_pb2.Value(**{key: str(value)})
+    match data_type:
+        case "int":
+            made = properties_pb2.Value(int_value=int(value))
+        case "boolean":
+            made = properties_pb2.Value(bool_value=value)
+        case "number":
+            made = properties_pb2.Value(number_value=value)
+        case "date":
+            made = properties_pb2.Value(date_value=value)
+        case _ if isinstance(value, list):
+            made = properties_pb2.Value(list_value=_list_value(data_type, value))
+        case _:
+            made = properties_pb2.Value(text_value=str(value))
+    return made
 
 
 def _list_value(data_type: str, values: list[Any]) -> properties_pb2.ListValue:

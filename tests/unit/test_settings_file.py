@@ -240,7 +240,7 @@ def test_an_override_that_cannot_be_used_says_why(problems, override, said):
             "kind: qdrant_embedded\n  path",
             "path",
             "my.yaml:12: store.kind: is missing; allowed: qdrant_embedded, qdrant, pinecone, "
-            "memory, discard",
+            "weaviate, memory, discard",
         ),
         (
             "path: .embedmill/store",

@@ -55,7 +55,8 @@ class GateSettings(Frozen):
         ge=0,
         le=1,
         description="Share of the sampled chunks that are among the first ten hits for the middle "
-        "half of their own text; less is taken when the published version has no more.",
+        "half of their own text, at most 16 words of it; less is taken when the published version "
+        "has no more.",
     )
     max_self_retrieval_drop: float = Field(
         default=0.05, ge=0, le=1, description="By which that may be below the published version's."

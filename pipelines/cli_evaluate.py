@@ -43,6 +43,8 @@ _MARKS = {
     "failed": "[bold red]FAILED[/]",
     "not-applicable": "[dim]-[/]",
 }
+# Characters of the longest bar.
+_BAR = 12
 ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
 VersionOption = Annotated[int | None, typer.Option("--version", min=1, help="Number of a version.")]
 
@@ -126,28 +128,22 @@ def gates_table(results: tuple[GateResult, ...]) -> Table:
 
 def _figures_table(rows: list[Measure], against: str | None) -> Table:
     table = Table(box=None, padding=(0, 1))
-    table.add_column("figure")
-    table.add_column("")
-    table.add_column("now", justify="right")
-    if against is not None:
-        table.add_column(against, justify="right")
-        table.add_column("difference, 95 % interval")
+    for title in ("figure", "", "now", *(["before", "change, 95 % interval"] if against else [])):
+        table.add_column(title, no_wrap=True)
     table.add_column("at least", justify="right")
     for row in rows:
         cells = [row.label, _bar(row.now), f"{row.now:.4f}"]
         if against is not None:
             cells.append("" if row.before is None else f"{row.before:.4f}")
-            delta = row.delta
             cells.append(
-                "" if delta is None else f"{delta[0]:+.4f} ({delta[1]:+.4f}, {delta[2]:+.4f})"
+                "" if row.delta is None else "{:+.3f} ({:+.3f}, {:+.3f})".format(*row.delta)
             )
         table.add_row(*cells, "" if row.least is None else f"{row.least:g}")
     return table
 
 
 def _bar(value: float) -> str:
-    eighths = round(160 * min(1.0, max(0.0, value)))
-    full, rest = divmod(eighths, 8)
+    full, rest = divmod(round(8 * _BAR * min(1.0, max(0.0, value))), 8)
     return "█" * full + " ▏▎▍▌▋▊▉"[rest].strip()
 
 

@@ -15,7 +15,7 @@ from embedmill.embedders.hashing import hashing_recipe
 from embedmill.errors import PermanentError, SettingsError
 from embedmill.gate import GateResult, failed_gates
 from embedmill.gates.run import run_gates
-from embedmill.gates.self_retrieval import middle_half
+from embedmill.gates.self_retrieval import middle_of
 from embedmill.manifest import Manifest
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey, SegmentVectors
@@ -373,7 +373,9 @@ def test_labels_that_fit_nothing_are_refused(an_index):
         gates(index, settings=settings)
 
 
-def test_the_middle_half_of_a_text():
-    assert middle_half("a b c d e f g h") == "c d e f"
-    assert middle_half("a  b") == "a  b"
-    assert middle_half("") == ""
+def test_the_middle_of_a_text():
+    assert middle_of("a b c d e f g h") == "c d e f"
+    assert middle_of("a  b") == "a  b"
+    assert middle_of("") == ""
+    words = [f"w{n}" for n in range(101)]
+    assert middle_of(" ".join(words)) == " ".join(words[42:58])

@@ -72,7 +72,7 @@ def checked_rows(
             f"{recipe.dimension}",
             code="dimension",
         )
-    norms = _norms(vectors)
+    norms = norms_of(vectors)
     failures: dict[int, PermanentError] = {}
     finite = np.isfinite(norms)
     for row in np.flatnonzero(~finite):
@@ -91,7 +91,7 @@ def checked_rows(
     return vectors, failures
 
 
-def _norms(vectors: Vectors) -> npt.NDArray[np.float64]:
+def norms_of(vectors: Vectors) -> npt.NDArray[np.float64]:
     """Euclidean norms, to about 1e-6; squares of components at the ends of float32 included."""
     norms: npt.NDArray[np.float64]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

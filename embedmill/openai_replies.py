@@ -121,7 +121,8 @@ def _stop(status: int, detail: ErrorDetail, message: str) -> StopRunError | None
             hint="add credit or raise the limit, then run the same command again: what was paid "
             "for is kept",
         )
-    if status in {401, 403}:
+    # 498 is Cohere's word for a key that is not valid.
+    if status in {401, 403, 498}:
         return StopRunError(
             message, code="credentials", hint="check the key, its project and its rights"
         )

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from embedmill.job_settings import EmbeddingJobSettings
 from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
+from embedmill.remote_settings import RequestsAtATime
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -85,6 +86,7 @@ class OpenAIEmbedderSettings(Frozen):
         description="Tokens in one request at most; OpenAI refuses more than 300,000, by its own "
         "count.",
     )
+    requests_at_a_time: RequestsAtATime = 4
     rate_budget: RateBudgetSettings = RateBudgetSettings()
     enqueued_tokens: int | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Counting tokens as OpenAI's embedding models do, or cautiously guessing from the bytes."""
+"""Counting tokens for models behind a server: as theirs do, or cautiously guessing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from embedmill.errors import MissingExtraError, RefusedError
+from embedmill.tokenizer import TokenCounter
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -42,6 +43,14 @@ def estimated_tokens(text: str) -> int:
     letters, digits = len(data) - len(without_letters), len(without_letters) - len(without_digits)
     marks = len(without_digits) - foreign
     return -(-(2 * letters + 3 * digits + 6 * marks + 3 * foreign) // 6)
+
+
+class CuttingCounter(TokenCounter, Protocol):
+    """A counter that can cut a text to a number of tokens as well."""
+
+    def cut(self, text: str, size: int) -> str:
+        """The beginning of ``text`` that counts as ``size`` tokens at most."""
+        ...
 
 
 class TokenEstimate:
@@ -91,7 +100,7 @@ class TiktokenCounter:
         return self._encoding.decode_bytes(tokens).decode("utf-8", "ignore")
 
 
-def token_counter(tokenizer: str) -> TokenEstimate | TiktokenCounter:
+def token_counter(tokenizer: str) -> CuttingCounter:
     """What the settings' ``tokenizer`` names.
 
     Never falls back: what counts is part of the chunking recipe, and another machine must count
@@ -103,6 +112,10 @@ def token_counter(tokenizer: str) -> TokenEstimate | TiktokenCounter:
     """
     if tokenizer == ESTIMATE:
         return TokenEstimate()
+    if tokenizer.endswith(".json"):
+        from embedmill.embedders.model_tokenizer import JsonTokenizer
+
+        return JsonTokenizer(Path(tokenizer))
     try:
         import tiktoken
     except ModuleNotFoundError as error:
@@ -129,7 +142,7 @@ def token_counter(tokenizer: str) -> TokenEstimate | TiktokenCounter:
     return TiktokenCounter(encoding, f"tiktoken-{tokenizer}")
 
 
-def packing_counter(tokenizer: str) -> TokenEstimate | TiktokenCounter:
+def packing_counter(tokenizer: str) -> CuttingCounter:
     """As :func:`token_counter`, but a guess where that is not to be had: for packing only."""
     try:
         return token_counter(tokenizer)

@@ -21,6 +21,7 @@ from embedmill.embedder import Vectors, checked_rows
 from embedmill.errors import PermanentError
 from embedmill.json_numbers import NumbersItem, numbers_body
 from embedmill.recipe import EmbeddingRecipe
+from embedmill.vector_encoding import from_bytes, from_numbers, normalised
 
 _T = TypeVar("_T")
 
@@ -96,6 +97,20 @@ class DecodedVectors:
     failures: dict[int, PermanentError] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class VectorForm:
+    """What is done with vectors before they are checked.
+
+    Attributes:
+        cut: longer ones are cut to the recipe's dimension.
+        renormalise: divide each by its norm.
+    """
+
+    cut: bool = False
+    renormalise: bool = False
+
+
+AS_SENT = VectorForm()
 _decode_body = msgspec.json.Decoder(WireBody).decode
 _decode_bytes = msgspec.json.Decoder(bytes).decode
 
@@ -127,45 +142,39 @@ def decode_lenient(body: bytes, decode: Callable[[bytes], _T], kind: type[_T]) -
 
 
 def decoded(
-    items: Sequence[EmbeddingItem | NumbersItem], recipe: EmbeddingRecipe
+    items: Sequence[EmbeddingItem | NumbersItem],
+    recipe: EmbeddingRecipe,
+    form: VectorForm = AS_SENT,
 ) -> DecodedVectors:
     """Decode and check the vectors of items, in the order given."""
+    kind = "float" if recipe.dtype == "float32" else recipe.dtype
     vectors = np.full((len(items), recipe.dimension), np.nan, np.float32)
     failures: dict[int, PermanentError] = {}
     for row, item in enumerate(items):
         try:
-            vector = _vector_of(item)
+            vector = _vector_of(item, kind)
         except ValueError as error:
             failures[row] = PermanentError(str(error), code="not-finite")
             continue
-        if vector.shape == (recipe.dimension,):
-            vectors[row] = vector
+        long = form.cut and vector.size > recipe.dimension
+        if vector.ndim == 1 and (long or vector.size == recipe.dimension):
+            vectors[row] = vector[: recipe.dimension]
         else:
             failures[row] = PermanentError(
                 f"a vector of {vector.size} components, the recipe says {recipe.dimension}",
                 code="dimension",
             )
-    vectors, checked = checked_rows(vectors, recipe)
+    vectors, checked = checked_rows(normalised(vectors) if form.renormalise else vectors, recipe)
     return DecodedVectors(vectors, checked | failures)
 
 
-def _vector_of(item: EmbeddingItem | NumbersItem) -> Vectors:
+def _vector_of(item: EmbeddingItem | NumbersItem, kind: str) -> Vectors:
     if isinstance(item, NumbersItem):
-        return item.embedding
+        return item.embedding if kind == "float" else from_numbers(item.embedding.tolist(), kind)
     encoded = bytes(item.embedding)
     if encoded[:1] == b'"':
-        packed = _packed(encoded)
-        if len(packed) % 4:
-            raise ValueError(f"{len(packed)} bytes are no float32 values")
-        return np.frombuffer(packed, "<f4")
-    values = orjson.loads(encoded)
-    if not isinstance(values, list):
-        raise ValueError(f"no list of numbers: {encoded[:20]!r}")  # noqa: TRY004, as all others
-    try:
-        # A null becomes NaN.
-        return np.array(values, np.float32)
-    except TypeError as error:
-        raise ValueError(f"no list of numbers: {error}") from error
+        return from_bytes(_packed(encoded), kind)
+    return from_numbers(orjson.loads(encoded), kind)
 
 
 def _packed(encoded: bytes) -> bytes:

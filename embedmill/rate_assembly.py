@@ -10,7 +10,6 @@ from typing import assert_never
 
 from embedmill.counts import RateUse
 from embedmill.errors import MissingExtraError
-from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.rate_budget import NANO, SECOND, Limits
 from embedmill.rate_budget_settings import (
     OneRunSettings,
@@ -19,7 +18,7 @@ from embedmill.rate_budget_settings import (
     SliceSettings,
 )
 from embedmill.rate_limiter import BudgetKeeper, Holder, LocalKeeper, RateLimiter
-from embedmill.settings import EmbedderSettings
+from embedmill.settings import EmbedderSettings, RemoteEmbedderSettings
 from embedmill.settings_file import resolve_secret
 
 # Of a request that is neither answered nor given up: what an embedder adds to its timeout.
@@ -30,7 +29,7 @@ _PATIENCE_S = 600.0
 
 def rate_budget_of(settings: EmbedderSettings) -> RateBudgetSettings | None:
     """The rate budget of an embedder; None: it asks nobody."""
-    return settings.rate_budget if isinstance(settings, OpenAIEmbedderSettings) else None
+    return settings.rate_budget if isinstance(settings, RemoteEmbedderSettings) else None
 
 
 def limits_of(settings: RateBudgetSettings) -> Limits:
@@ -114,8 +113,9 @@ def budget_name(settings: EmbedderSettings, redis: RedisSettings) -> str:
     """
     if redis.name is not None:
         return redis.name
-    assert isinstance(settings, OpenAIEmbedderSettings)
-    account = f"{settings.base_url}\0{resolve_secret(settings.api_key)}"
+    assert isinstance(settings, RemoteEmbedderSettings)
+    key = resolve_secret(settings.api_key) if settings.api_key else ""
+    account = f"{settings.base_url}\0{key}"
     # A digest: the key itself stays where it is.
     digest = blake2b(account.encode("utf-8"), digest_size=8).hexdigest()
     return f"{settings.model}:{digest}"
@@ -138,4 +138,4 @@ def use_of(limiter: RateLimiter | None) -> RateUse:
 
 
 def _timeout_of(settings: EmbedderSettings) -> float:
-    return settings.timeout_s if isinstance(settings, OpenAIEmbedderSettings) else 0.0
+    return settings.timeout_s if isinstance(settings, RemoteEmbedderSettings) else 0.0

@@ -221,6 +221,7 @@ class Turn:
         self._tokens = tokens
         self._since = 0
         self._opened = False
+        self._opening = threading.Lock()
 
     def acquire(self, tokens: int) -> Permit:
         """Wait until a request may be sent.
@@ -233,6 +234,14 @@ class Turn:
             StopRunError: the money of the budget is spent.
             TransientError: whoever keeps the budget cannot be reached.
         """
+        if not self._opened:
+            # Whether it is begun at all, the first of several threads finds out.
+            with self._opening:
+                if not self._opened:
+                    return self._acquired(tokens)
+        return self._acquired(tokens)
+
+    def _acquired(self, tokens: int) -> Permit:
         limiter = self._limiter
         ticket = limiter.ticket()
         began, late = limiter.clock(), 0

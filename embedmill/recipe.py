@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import orjson
 
 Metric = Literal["cosine", "dot", "euclid"]
+_LATER = ("document_input_type", "query_input_type")
 
 
 def fingerprint_of(value: object) -> str:
@@ -78,6 +79,9 @@ class EmbeddingRecipe:
         query_prompt: put before every query text.
         max_tokens: window of the model in its own tokens, special tokens included.
         metric: how vectors are to be compared.
+        document_input_type: what a provider is told that a document is; it puts a prompt of its own
+            before it.
+        query_input_type: the same for queries.
     """
 
     provider: str
@@ -90,11 +94,19 @@ class EmbeddingRecipe:
     query_prompt: str
     max_tokens: int
     metric: Metric
+    document_input_type: str = ""
+    query_input_type: str = ""
+
+    def input_type(self, role: Literal["document", "query"]) -> str:
+        """What a provider is told that a text in this role is; empty: nothing."""
+        return self.document_input_type if role == "document" else self.query_input_type
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal recipes, on every machine."""
-        return fingerprint_of(asdict(self))
+        # Input types came later: an embedder without any keeps the fingerprint that it had.
+        record = {key: value for key, value in asdict(self).items() if key not in _LATER or value}
+        return fingerprint_of(record)
 
     @property
     def id(self) -> str:
@@ -103,8 +115,9 @@ class EmbeddingRecipe:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Self:
-        """Read what :func:`dataclasses.asdict` wrote."""
-        return cls(**{f.name: record[f.name] for f in fields(cls)})
+        """Read what :func:`dataclasses.asdict` wrote, now or before there were input types."""
+        values = {f.name: record[f.name] for f in fields(cls) if f.name not in _LATER}
+        return cls(**values, **{name: record.get(name, "") for name in _LATER})
 
 
 def differences(

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
     Field,
-    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from embedmill.cohere_settings import CohereEmbedderSettings
+from embedmill.compatible_settings import CompatibleEmbedderSettings
 from embedmill.gate_settings import GateSettings
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.pinecone_settings import PineconeSettings
+from embedmill.plugins import (
+    PROVIDERS,
+    STORES,
+    ProviderPluginSettings,
+    StorePluginSettings,
+    choice,
+)
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.recipe import Metric
+from embedmill.run_settings import RunSettings
 from embedmill.setting_types import Frozen, Name, NonEmpty, SecretRef
 from embedmill.version_settings import HookSettings, KeepSettings
+from embedmill.voyage_settings import VoyageEmbedderSettings
 from embedmill.weaviate_settings import WeaviateSettings
 
 
@@ -215,10 +225,27 @@ class HashingEmbedderSettings(Frozen):
     query_prompt: str = Field(default="", description="Put before queries.")
 
 
-EmbedderSettings = Annotated[
-    SentenceTransformersSettings | OpenAIEmbedderSettings | HashingEmbedderSettings,
-    Field(discriminator="kind"),
-]
+# Embedders behind somebody's server, all with a rate budget.
+RemoteEmbedderSettings = (
+    OpenAIEmbedderSettings
+    | CompatibleEmbedderSettings
+    | VoyageEmbedderSettings
+    | CohereEmbedderSettings
+)
+if TYPE_CHECKING:
+    EmbedderSettings = (
+        SentenceTransformersSettings
+        | RemoteEmbedderSettings
+        | HashingEmbedderSettings
+        | ProviderPluginSettings
+    )
+else:
+    EmbedderSettings = choice(
+        PROVIDERS,
+        SentenceTransformersSettings,
+        *get_args(RemoteEmbedderSettings),
+        HashingEmbedderSettings,
+    )
 
 
 class QdrantEmbeddedSettings(Frozen):
@@ -242,15 +269,26 @@ class DiscardStoreSettings(Frozen):
     path: NonEmpty = Field(description="Folder that keeps the counts.")
 
 
-StoreSettings = Annotated[
-    QdrantEmbeddedSettings
-    | QdrantServerSettings
-    | PineconeSettings
-    | WeaviateSettings
-    | MemoryStoreSettings
-    | DiscardStoreSettings,
-    Field(discriminator="kind"),
-]
+if TYPE_CHECKING:
+    StoreSettings = (
+        QdrantEmbeddedSettings
+        | QdrantServerSettings
+        | PineconeSettings
+        | WeaviateSettings
+        | MemoryStoreSettings
+        | DiscardStoreSettings
+        | StorePluginSettings
+    )
+else:
+    StoreSettings = choice(
+        STORES,
+        QdrantEmbeddedSettings,
+        QdrantServerSettings,
+        PineconeSettings,
+        WeaviateSettings,
+        MemoryStoreSettings,
+        DiscardStoreSettings,
+    )
 
 
 class WorkspaceSettings(Frozen):
@@ -288,55 +326,6 @@ class WorkspaceSettings(Frozen):
         if (self.access_key is None) != (self.secret_key is None):
             raise PydanticCustomError("pair", "access_key and secret_key go together")
         return self
-
-
-class RunSettings(Frozen):
-    """How a run uses the machine; none of it changes a result."""
-
-    shard_workers: int | None = Field(
-        default=None, gt=0, description="Processes that chunk; without it by the number of cores."
-    )
-    embed_workers: int | None = Field(
-        default=None,
-        gt=0,
-        description="Processes that hold a model; without it by the number of cores: one for up "
-        "to 4 cores where OpenVINO computes, else one for each.",
-    )
-    store_writers: int | None = Field(
-        default=None,
-        gt=0,
-        description="Processes that write to the store; without it what the store takes.",
-    )
-    gpus_per_embed_worker: float = Field(
-        default=0.0, ge=0, description="May be a fraction; 0 embeds on the CPU."
-    )
-    segment_chunks: int = Field(
-        default=512,
-        gt=0,
-        le=50_000,
-        description="Chunks per segment: the unit that is committed, and lost at most, per worker.",
-    )
-    segment_bytes: int = Field(
-        default=16 * 2**20, gt=0, description="Bytes of chunk text that close a segment earlier."
-    )
-    call_deadline_s: float = Field(
-        default=900.0, gt=0, description="A worker that is silent for longer is replaced."
-    )
-    start_deadline_s: float = Field(
-        default=180.0, gt=0, description="A worker that is not ready by then ends the run."
-    )
-    object_store_bytes: int = Field(
-        default=512 * 2**20,
-        ge=80 * 2**20,
-        description="Shared memory of a local Ray; blocks in flight use at most 30 % of it.",
-    )
-
-    @field_validator("gpus_per_embed_worker")
-    @classmethod
-    def _schedulable(cls, value: float) -> float:
-        if value > 1 and value != int(value):
-            raise PydanticCustomError("gpus", "must be a fraction of 1 or a whole number")
-        return value
 
 
 class Settings(Frozen):

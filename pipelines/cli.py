@@ -16,10 +16,13 @@ from pipelines import (
     cli_doctor,
     cli_evaluate,
     cli_jobs,
+    cli_kinds,
     cli_publishing,
     cli_reading,
+    cli_rehearse,
     cli_versions,
 )
+from pipelines.cli_kinds import kinds_help
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -187,7 +190,8 @@ app.add_typer(cli_dead_letters.app, name="dlq")
 app.add_typer(cli_jobs.app, name="jobs")
 app.command("settings")(cli_reading.show_recipes)
 app.command("doctor")(cli_doctor.doctor)
-app.command("rehearse")(cli_jobs.rehearse)
+app.command("kinds", help=kinds_help())(cli_kinds.kinds)
+app.command("rehearse")(cli_rehearse.rehearse)
 
 
 def main() -> None:

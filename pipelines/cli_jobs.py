@@ -1,11 +1,10 @@
-"""Commands about embedding jobs, and a fake provider to rehearse with."""
+"""Commands about embedding jobs."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -177,21 +176,3 @@ def adopt(
                 out.print(f"{key}: adopted {provider_job}; the next ingest collects it")
                 return
     raise RefusedError(f"the provider lists no job {provider_job} since {since:%Y-%m-%d %H:%M}")
-
-
-@reports_errors
-def rehearse(
-    *,
-    provider: Annotated[str, typer.Option("--provider", help="Whose fake: openai.")] = "openai",
-    faults: Annotated[
-        Path | None, typer.Option("--faults", help="YAML list of what goes wrong, and when.")
-    ] = None,
-    port: Annotated[int, typer.Option("--port", help="0: any that is free.")] = 8765,
-) -> None:
-    """Serve a fake provider on this machine: rehearse a run without a key, with faults by plan."""
-    if provider != "openai":
-        raise RefusedError(f"there is no fake of {provider!r}; there is: openai")
-    from embedmill.testing.openai_server import main as serve
-
-    plan = ["--faults", str(faults)] if faults else []
-    serve(["--port", str(port), *plan])

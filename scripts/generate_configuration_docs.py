@@ -15,6 +15,7 @@ from typing import Annotated, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from embedmill.plugins import ProviderPluginSettings, StorePluginSettings
 from embedmill.setting_types import NAME_PATTERN, Frozen, is_secret
 from embedmill.settings import Settings
 from embedmill.settings_problems import kinds_of, section_models
@@ -88,7 +89,9 @@ def document() -> Iterator[str]:
 def _sections(path: str, field: FieldInfo, told: set[type[Frozen]]) -> Iterator[str]:
     """Yield the models of a section, and of the sections in it that were not told of yet."""
     for model in section_models(field):
-        if model in told:
+        # Packages that happen to be installed here are not for everybody's document.
+        foreign = issubclass(model, ProviderPluginSettings | StorePluginSettings)
+        if model in told or foreign:
             continue
         told.add(model)
         kinds = " or ".join(f"`{kind}`" for kind in kinds_of(model))

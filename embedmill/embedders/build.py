@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from embedmill.cohere_settings import CohereEmbedderSettings, cohere_recipe
+from embedmill.compatible_settings import CompatibleEmbedderSettings, compatible_recipe
 from embedmill.embedder import Embedder
 from embedmill.embedders.hashing import HashingEmbedder, hashing_recipe
 from embedmill.embedders.word_tokenizer import WordTokenizer
+from embedmill.extras import extra
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
+from embedmill.plugins import ProviderPluginSettings, provider_of
 from embedmill.rate_assembly import own_limiter
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import EmbeddingRecipe, Metric
@@ -17,9 +21,13 @@ from embedmill.settings import (
     SentenceTransformersSettings,
 )
 from embedmill.tokenizer import TokenWindow
+from embedmill.voyage_settings import VoyageEmbedderSettings, voyage_recipe
+
+# Of requests to a server.
+_REMOTE = ("httpx2", "msgspec", "pybase64", "simdjson")
 
 
-def embedding_recipe(settings: EmbedderSettings, metric: Metric) -> EmbeddingRecipe:
+def embedding_recipe(settings: EmbedderSettings, metric: Metric) -> EmbeddingRecipe:  # noqa: PLR0911, one for each kind
     """What the settings ask for; no model is loaded.
 
     Raises:
@@ -36,6 +44,14 @@ def embedding_recipe(settings: EmbedderSettings, metric: Metric) -> EmbeddingRec
             return local_recipe(settings, metric)
         case OpenAIEmbedderSettings():
             return openai_recipe(settings, metric)
+        case CompatibleEmbedderSettings():
+            return compatible_recipe(settings, metric)
+        case VoyageEmbedderSettings():
+            return voyage_recipe(settings, metric)
+        case CohereEmbedderSettings():
+            return cohere_recipe(settings, metric)
+        case ProviderPluginSettings():
+            return provider_of(settings).recipe(settings, metric)
         case _:
             assert_never(settings)
 
@@ -54,14 +70,24 @@ def token_window(settings: EmbedderSettings) -> TokenWindow:
 
             return local_window(settings)
         case OpenAIEmbedderSettings():
-            from embedmill.openai_tokens import token_counter
-
-            return TokenWindow(token_counter(settings.tokenizer), settings.max_tokens, "")
+            return _remote_window(settings.tokenizer, settings.max_tokens)
+        case CompatibleEmbedderSettings():
+            return _remote_window(settings.tokenizer, settings.max_tokens, settings.document_prompt)
+        case VoyageEmbedderSettings() | CohereEmbedderSettings():
+            return _remote_window(settings.tokenizer, settings.window)
+        case ProviderPluginSettings():
+            return provider_of(settings).window(settings)
         case _:
             assert_never(settings)
 
 
-def build_embedder(
+def _remote_window(tokenizer: str, size: int, document_prompt: str = "") -> TokenWindow:
+    from embedmill.openai_tokens import token_counter
+
+    return TokenWindow(token_counter(tokenizer), size, document_prompt)
+
+
+def build_embedder(  # noqa: PLR0911, one for each kind
     settings: EmbedderSettings, recipe: EmbeddingRecipe, limiter: RateLimiter | None = None
 ) -> Embedder:
     """Load the model, to compute as ``recipe`` says and in no other way.
@@ -84,8 +110,26 @@ def build_embedder(
 
             return LocalEmbedder(settings, recipe)
         case OpenAIEmbedderSettings():
-            from embedmill.embedders.openai import OpenAIEmbedder
+            with extra("this embedder", "'embedmill[openai]'", _REMOTE):
+                from embedmill.embedders.openai import openai_embedder
 
-            return OpenAIEmbedder(settings, recipe, limiter=limiter or own_limiter(settings))
+            return openai_embedder(settings, recipe, limiter or own_limiter(settings))
+        case CompatibleEmbedderSettings():
+            with extra("this embedder", "'embedmill[openai]'", _REMOTE):
+                from embedmill.embedders.openai import compatible_embedder
+
+            return compatible_embedder(settings, recipe, limiter or own_limiter(settings))
+        case VoyageEmbedderSettings():
+            with extra("this embedder", "'embedmill[voyage]'", _REMOTE):
+                from embedmill.embedders.voyage import voyage_embedder
+
+            return voyage_embedder(settings, recipe, limiter or own_limiter(settings))
+        case CohereEmbedderSettings():
+            with extra("this embedder", "'embedmill[cohere]'", _REMOTE):
+                from embedmill.embedders.cohere import cohere_embedder
+
+            return cohere_embedder(settings, recipe, limiter or own_limiter(settings))
+        case ProviderPluginSettings():
+            return provider_of(settings).build(settings, recipe)
         case _:
             assert_never(settings)

@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as NormalizerSequence
 
+from embedmill.errors import RefusedError
+
 # Pre-tokenizers that part a text at its blanks and lose these.
 _PARTS_AT_BLANKS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 # Known words, some 15 MB; then the cache starts anew.
@@ -63,6 +65,48 @@ class ModelTokenizer:
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+
+
+class JsonTokenizer:
+    """A :class:`~embedmill.tokenizer.TokenCounter` over a ``tokenizer.json`` without a model.
+
+    Raises:
+        RefusedError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            content = path.read_bytes()
+            known = "model" in orjson.loads(content)
+        except (OSError, ValueError, TypeError) as error:
+            raise RefusedError(
+                f"embedder.tokenizer: {path} cannot be read: {error}", code="tokenizer"
+            ) from error
+        if not known:
+            raise RefusedError(f"embedder.tokenizer: {path} is no tokenizer", code="tokenizer")
+        self._tokenizer = Tokenizer.from_buffer(content)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        self.fingerprint = f"tokenizer-{blake2b(content, digest_size=8).hexdigest()}"
+        self._special = len(self._tokenizer.encode(""))
+
+    @property
+    def sizer(self) -> Tokenizer | Callable[[str], int]:
+        """The tokenizer itself."""
+        return self._tokenizer
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens included."""
+        return [len(encoding) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+
+    def cut(self, text: str, size: int) -> str:
+        """The beginning that is ``size`` tokens, special ones included."""
+        room = size - self._special
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        if len(offsets) <= room:
+            return text
+        return text[: offsets[room - 1][1]] if room > 0 else ""
 
 
 class WordSizer:

@@ -110,13 +110,14 @@ def check_the_last_sentence_of_a_text_that_fits_counts(embedder: Embedder) -> No
 
 
 def check_a_prompt_is_put_before_a_text_exactly_once(embedder: Embedder) -> None:
-    """Both roles count their own prompt; equal prompts give equal vectors."""
+    """Both roles count their own prompt; equal prompts and input types give equal vectors."""
     recipe = embedder.recipe
+    one_type = recipe.document_input_type == recipe.query_input_type
     document, query = (embedder.embed(TEXTS, role) for role in ("document", "query"))
     same = cosines(document.vectors, query.vectors).min() > _SAME
-    assert same == (recipe.document_prompt == recipe.query_prompt)
+    assert same == (one_type and recipe.document_prompt == recipe.query_prompt)
     # A text that begins with the document prompt, embedded as a query with no prompt of its own.
-    if not recipe.query_prompt:
+    if one_type and not recipe.query_prompt:
         prompted = embedder.embed([recipe.document_prompt + text for text in TEXTS], "query")
         assert cosines(document.vectors, prompted.vectors).min() > _SAME
         assert document.token_count == prompted.token_count

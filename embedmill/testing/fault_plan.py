@@ -34,6 +34,15 @@ CommonDeed = Literal[
     "slow-reply",
     "cut-reply",
 ]
+# Of a reply with vectors; done by embedmill.testing.fake_vectors.
+VectorDeed = Literal[
+    "shuffled-reply",
+    "short-reply",
+    "doubled-index-reply",
+    "nan-reply",
+    "narrow-reply",
+    "empty-reply",
+]
 
 
 class PlannedFault(BaseModel):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from embedmill.testing.fake_api import Call, Reply, Request, RouteTable
-from embedmill.testing.openai_account import Account, ApiError, Bill, StoredFile
+from embedmill.testing.fake_bill import Bill
+from embedmill.testing.fake_vectors import spoiled
+from embedmill.testing.openai_account import Account, ApiError, ServerOptions, StoredFile
 from embedmill.testing.openai_downloads import content_reply
 from embedmill.testing.openai_embeddings import checked_request, reply_body
 from embedmill.testing.openai_faults import Fault
 from embedmill.testing.openai_jobs import Jobs
 from embedmill.testing.openai_multipart import MultipartReader
-from embedmill.testing.openai_planned import refuse, spoiled
+from embedmill.testing.openai_planned import refuse
 
 _ROUTES = RouteTable(
     ("POST", r"/v1/files", "files.create"),
@@ -57,6 +60,8 @@ class OpenAIApi:
             return Reply.of_json(self._account.bill.summary())
         body = self._body(call)
         self._refuse_key(call.request.bearer)
+        if call.route == "embeddings" and self._account.options.canned:
+            return _canned(body["model"], len(body["input"]), body.get("dimensions"))
         if call.route == "files.content":
             asked = call.request.headers.get("range") if self._account.options.ranges else None
             return content_reply(self._account.file(call.name), asked, call.faults)
@@ -105,6 +110,13 @@ class OpenAIApi:
             "batches.cancel": lambda: jobs.cancel(call.name),
             "embeddings": lambda: _embed(account, body),
         }
+
+
+@cache
+def _canned(model: str, count: int, dimensions: int | None) -> Reply:
+    body = {"model": model, "encoding_format": "base64", "dimensions": dimensions}
+    texts = [f"text number {number}" for number in range(count)]
+    return Reply.of_json(reply_body(body, texts, 10 * count, ServerOptions()))
 
 
 def _embed(account: Account, body: Any) -> dict[str, Any]:  # noqa: ANN401, what came over the wire

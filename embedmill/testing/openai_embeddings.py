@@ -1,26 +1,17 @@
-"""The fake OpenAI server's model: checks a request as the real one does, and makes vectors."""
+"""The fake OpenAI server's model: checks a request as the real one does, and answers it."""
 
 from __future__ import annotations
 
-import base64
-import threading
 from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
-import numpy as np
-
-from embedmill.embedder import Vectors
-from embedmill.embedders.hashing import HashingEmbedder, hashing_recipe
 from embedmill.openai_settings import NATIVE_DIMENSIONS, SHORTENABLE
-from embedmill.settings import HashingEmbedderSettings
+from embedmill.testing.fake_vectors import encoded, vectors_for
 from embedmill.testing.openai_account import ApiError, ServerOptions
 
 # OpenAI's own limits; embeddings reference, November 2026.
 MOST_INPUTS, MOST_TOKENS_PER_INPUT, MOST_TOKENS = 2048, 8192, 300_000
 _OTHER_DIMENSION = 1536
-_lock = threading.Lock()
 
 
 def checked_request(body: Any, options: ServerOptions) -> tuple[list[str], list[int]]:  # noqa: ANN401, what came over the wire
@@ -76,30 +67,6 @@ def dimension_of(body: dict[str, Any]) -> int:
     return body.get("dimensions") or NATIVE_DIMENSIONS.get(body["model"], _OTHER_DIMENSION)
 
 
-def vectors_for(texts: Sequence[str], model: str, dimension: int) -> Vectors:
-    """Unit vectors that depend on model, text and dimension alone; no component is exactly zero.
-
-    Texts that share words are near each other; vectors of two models have nothing in common. Every
-    component is a float16, as those of the real server were seen to be.
-    """
-    with _lock:
-        words = _words_of(dimension).embed(texts, "document").vectors
-    words = np.nan_to_num(words)
-    noise = np.stack([_noise(text.encode("utf-8"), dimension) for text in texts])
-    vectors = words + 0.25 * noise
-    vectors *= _signs_of(model, dimension)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    rounded: Vectors = vectors.astype(np.float16).astype(np.float32)
-    return rounded
-
-
-def encoded(vector: Vectors, *, as_base64: bool) -> str | list[float]:
-    """A vector as a reply has it."""
-    if as_base64:
-        return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode("ascii")
-    return [float(value) for value in vector]
-
-
 def reply_body(
     body: dict[str, Any], texts: Sequence[str], tokens: int, options: ServerOptions
 ) -> dict[str, Any]:
@@ -115,23 +82,3 @@ def reply_body(
         "model": body["model"],
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
-
-
-@lru_cache(maxsize=4)
-def _words_of(dimension: int) -> HashingEmbedder:
-    settings = HashingEmbedderSettings(kind="hashing", dimension=dimension, max_tokens=10_000_000)
-    return HashingEmbedder(settings, hashing_recipe(settings, "cosine"))
-
-
-@lru_cache(maxsize=16)
-def _signs_of(model: str, dimension: int) -> Vectors:
-    signs: Vectors = np.sign(_noise(model.encode("utf-8"), dimension))
-    return signs
-
-
-def _noise(seed: bytes, dimension: int) -> Vectors:
-    """A direction at random, but the same for the same seed."""
-    key = int.from_bytes(blake2b(seed, digest_size=16).digest())
-    values = np.random.Generator(np.random.Philox(key=key)).standard_normal(dimension, np.float32)
-    unit: Vectors = values / np.linalg.norm(values)
-    return unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from embedmill.testing.fault_plan import CommonDeed, PlannedFault
+from embedmill.testing.fault_plan import CommonDeed, PlannedFault, VectorDeed
 
 Route = Literal[
     "files.create",
@@ -34,12 +34,7 @@ Deed = Literal[
     "cut-at-line",
     "short",
     # embeddings
-    "shuffled-reply",
-    "short-reply",
-    "doubled-index-reply",
-    "nan-reply",
-    "narrow-reply",
-    "empty-reply",
+    VectorDeed,
     # job: how it ends
     "fail",
     "expire",

@@ -11,8 +11,9 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
+from embedmill.testing.fake_vectors import encoded
 from embedmill.testing.openai_account import Account, ApiError, StoredFile
-from embedmill.testing.openai_embeddings import checked_request, dimension_of, encoded, reply_body
+from embedmill.testing.openai_embeddings import checked_request, dimension_of, reply_body
 from embedmill.testing.openai_faults import Deed, Fault
 
 _STATUS_OF: dict[Deed, tuple[int, str, str]] = {

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-
 from embedmill.testing.openai_account import ApiError
-from embedmill.testing.openai_embeddings import encoded
 from embedmill.testing.openai_faults import Fault
 
 
@@ -44,34 +38,3 @@ def _errors(fault: Fault) -> dict[str, ApiError]:
         "not-found": ApiError(404, "No such object"),
         "token-limit": ApiError(400, "Enqueued token limit reached", code="token_limit_exceeded"),
     }
-
-
-def spoiled(record: dict[str, Any], faults: Sequence[Fault]) -> dict[str, Any]:
-    """A reply of the embeddings endpoint, as it is planned to be wrong."""
-    for fault in faults:
-        data = record.get("data")
-        if isinstance(data, list) and data:
-            _spoil(data, fault)
-    return record
-
-
-def _spoil(data: list[dict[str, Any]], fault: Fault) -> None:
-    match fault.do:
-        case "shuffled-reply":
-            data.reverse()
-        case "short-reply":
-            data.pop()
-        case "empty-reply":
-            data.clear()
-        case "doubled-index-reply":
-            data[-1]["index"] = data[0]["index"]
-        case "nan-reply":
-            size = len(data[0]["embedding"])
-            floats = size * 3 // 4 // 4 if isinstance(data[0]["embedding"], str) else size
-            data[0]["embedding"] = encoded(
-                np.full(floats, np.nan, np.float32), as_base64=isinstance(data[0]["embedding"], str)
-            )
-        case "narrow-reply":
-            data[0]["embedding"] = encoded(np.ones(1, np.float32), as_base64=True)
-        case _:
-            return

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from embedmill.testing.fake_bill import Bill
 from embedmill.testing.fake_server import (
     FakeServer,
     command_line,
@@ -20,7 +21,7 @@ from embedmill.testing.fake_server import (
     serve_until_ended,
 )
 from embedmill.testing.fault_plan import FaultPlan
-from embedmill.testing.openai_account import Account, Bill, ServerOptions
+from embedmill.testing.openai_account import Account, ServerOptions
 from embedmill.testing.openai_api import OpenAIApi
 from embedmill.testing.openai_faults import Fault
 from embedmill.testing.openai_jobs import Jobs
@@ -62,7 +63,12 @@ class OpenAIServer(FakeServer[Fault]):
         )
         self.bill: Bill = self.account.bill
         self.jobs = Jobs(self.account)
-        super().__init__(OpenAIApi(self.account, self.jobs), port=port)
+        try:
+            super().__init__(OpenAIApi(self.account, self.jobs), port=port)
+        except OSError:
+            if self._temporary:
+                self._temporary.cleanup()
+            raise
 
     @property
     def base_url(self) -> str:
@@ -90,8 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--polls", type=int, default=1, help="questions before a job moves on")
     parser.add_argument("--enqueued-tokens", type=int, help="that may wait in jobs")
     parser.add_argument("--folder", type=Path, help="for the files' bytes; kept")
+    parser.add_argument("--canned", action="store_true", help="the same vectors for all texts")
     given = parser.parse_args(arguments)
-    options = ServerOptions(polls_per_status=given.polls, enqueued_tokens=given.enqueued_tokens)
+    options = ServerOptions(
+        polls_per_status=given.polls, enqueued_tokens=given.enqueued_tokens, canned=given.canned
+    )
     faults = given_faults(given.faults, Fault)
     server = OpenAIServer(faults, options=options, port=given.port, folder=given.folder)
     return serve_until_ended(server, server.base_url)

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from embedmill.errors import MissingExtraError
 from embedmill.pinecone_settings import PineconeSettings
+from embedmill.plugins import StorePluginSettings, store_of
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.settings import (
     DiscardStoreSettings,
@@ -19,7 +20,7 @@ from embedmill.vector_store import StoreLimits, VectorStore
 from embedmill.weaviate_settings import WeaviateSettings
 
 
-def open_store(settings: StoreSettings) -> VectorStore:
+def open_store(settings: StoreSettings) -> VectorStore:  # noqa: PLR0911, one for each kind
     """Open the store that the settings describe, where it is used: stores never travel.
 
     Raises:
@@ -56,11 +57,13 @@ def open_store(settings: StoreSettings) -> VectorStore:
             from embedmill.vector_stores.discard import DiscardStore
 
             return DiscardStore(settings)
+        case StorePluginSettings():
+            return store_of(settings).open(settings)
         case _:
             assert_never(settings)
 
 
-def store_limits(settings: StoreSettings) -> StoreLimits:
+def store_limits(settings: StoreSettings) -> StoreLimits:  # noqa: PLR0911, one for each kind
     """What one write to that store may hold, without opening it."""
     match settings:
         case QdrantEmbeddedSettings():
@@ -89,6 +92,8 @@ def store_limits(settings: StoreSettings) -> StoreLimits:
             from embedmill.vector_stores.discard import DISCARD_LIMITS
 
             return DISCARD_LIMITS
+        case StorePluginSettings():
+            return store_of(settings).limits(settings)
         case _:
             assert_never(settings)
 

@@ -25,8 +25,9 @@ from embedmill.job_requests import Request, Requests, custom_id
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
 from embedmill.request_file import RequestWriter, require_clean
 from embedmill.segment import SegmentKey
+from embedmill.testing.fake_vectors import vectors_for
 from embedmill.testing.openai_account import ServerOptions
-from embedmill.testing.openai_embeddings import reply_body, vectors_for
+from embedmill.testing.openai_embeddings import reply_body
 
 _SEGMENT_ROWS = 1_000
 # As the product reads a download.

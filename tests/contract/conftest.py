@@ -11,12 +11,13 @@ pytest.importorskip("msgspec")
 
 from embedmill.batch_providers.openai import OpenAIBatchProvider
 from embedmill.batch_providers.openai_limits import OPENAI_LIMITS, request_template
-from embedmill.embedders.openai import OpenAIEmbedder
+from embedmill.embedders.openai import openai_embedder
+from embedmill.embedders.remote import Waiting
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
 from embedmill.outcome_check import OutcomeCheck
 from embedmill.rate_assembly import limiter_of
 from embedmill.request_file import RequestWriter
-from embedmill.testing.openai_embeddings import vectors_for
+from embedmill.testing.fake_vectors import vectors_for
 from embedmill.testing.openai_server import OpenAIServer, ServerOptions
 
 DIMENSION = 16
@@ -43,6 +44,7 @@ class Rig:
             "api_key": "${FAKE_OPENAI_KEY}",
             "base_url": self.server.base_url,
             "tokenizer": "estimate",
+            "requests_at_a_time": 1,
             **more,
         }
         return OpenAIEmbedderSettings.model_validate(values)
@@ -61,13 +63,10 @@ class Rig:
 
     def embedder(self, *, patience_s=600.0, **more):
         settings = self.settings(**more)
-        embedder = OpenAIEmbedder(
-            settings,
-            openai_recipe(settings, "cosine"),
-            limiter=limiter_of(settings, clock=self.clock, sleep=self.slept.append),
-            patience_s=patience_s,
-            sleep=self.slept.append,
-        )
+        waiting = Waiting(patience_s, sleep=self.slept.append)
+        limiter = limiter_of(settings, clock=self.clock, sleep=self.slept.append)
+        recipe = openai_recipe(settings, "cosine")
+        embedder = openai_embedder(settings, recipe, limiter, waiting)
         self.clients.append(embedder)
         return embedder
 

@@ -21,8 +21,8 @@ from embedmill.executor import InlineExecutor
 from embedmill.job_records import JobRecords
 from embedmill.manifest import Manifest
 from embedmill.settings import Settings
+from embedmill.testing.fake_vectors import vectors_for
 from embedmill.testing.index_contents import contents_of
-from embedmill.testing.openai_embeddings import vectors_for
 from embedmill.testing.openai_server import Fault, OpenAIServer, ServerOptions
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions

@@ -7,7 +7,7 @@ from embedmill.errors import RateLimitedError, StopRunError, TransientError
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.openai_tokens import estimated_tokens
 from embedmill.testing.embedder_contract import CHECKS
-from embedmill.testing.openai_embeddings import vectors_for
+from embedmill.testing.fake_vectors import vectors_for
 from embedmill.testing.openai_server import Fault
 
 MODEL = "text-embedding-3-small"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("msgspec")
 
-from embedmill.pacing import Pace
 
 from embedmill.batch_providers.openai_results import lines_of, outcomes_of
 from embedmill.batch_providers.openai_wire import WireBatch, moment_of, state_of
@@ -271,22 +270,3 @@ def test_a_failed_row_is_sorted_by_whose_fault_it_is(line, kind, code):
     (outcome,) = outcomes_of([line], RECIPE)
     assert (outcome.failure.kind, outcome.failure.code) == (kind, code)
     assert outcome.index is None
-
-
-# Rates.
-
-
-def test_the_slower_of_two_rates_sets_the_pace(clock):
-    pace = Pace(requests_per_minute=60, tokens_per_minute=600, clock=clock, sleep=clock.sleep)
-    starts = []
-    for tokens in (5, 50, 5, 5):
-        pace.wait(tokens)
-        starts.append(round(clock.now, 6))
-    assert starts == [0.0, 1.0, 6.0, 7.0]
-
-
-def test_without_rates_nothing_waits(clock):
-    pace = Pace(requests_per_minute=None, tokens_per_minute=None, clock=clock, sleep=clock.sleep)
-    for _ in range(5):
-        pace.wait(10**9)
-    assert clock.now == 0.0

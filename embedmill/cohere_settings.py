@@ -1,0 +1,130 @@
+"""Settings of Cohere's embeddings, and the recipe that follows."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from embedmill.cohere_models import COHERE_MODELS, MOST_INPUTS
+from embedmill.rate_budget_settings import RateBudgetSettings
+from embedmill.recipe import EmbeddingRecipe, Metric
+from embedmill.remote_settings import (
+    RequestsAtATime,
+    Revision,
+    Timeout,
+    Tokenizer,
+    VectorType,
+)
+from embedmill.setting_types import Frozen, NonEmpty, SecretRef
+
+COHERE_URL = "https://api.cohere.com"
+
+
+class CohereEmbedderSettings(Frozen):
+    """Cohere's embeddings."""
+
+    kind: Literal["cohere"]
+    model: NonEmpty = Field(default="embed-v4.0", description="Name of the model.")
+    dimensions: int | None = Field(
+        default=None,
+        gt=0,
+        description="Components of a vector; without it what the model has. Must be given for a "
+        "model that embedmill does not know, and is then asked for.",
+    )
+    vector_type: VectorType = Field(
+        default="float",
+        description="What the server sends. `int8`, `uint8`, `binary` and `ubinary` are coarser "
+        "and smaller on the wire; what is stored are floats of norm 1 in any case.",
+    )
+    base64: bool = Field(
+        default=False,
+        description="Ask for floats as base64: a quarter of the bytes. Cohere does not say of "
+        "which type these are; float32 is assumed, and a vector of another length fails.",
+    )
+    document_input_type: Literal["search_document", "classification", "clustering"] = Field(
+        default="search_document", description="What Cohere is told that a document is."
+    )
+    query_input_type: Literal["search_query", "classification", "clustering"] = Field(
+        default="search_query", description="What Cohere is told that a query is."
+    )
+    revision: Revision = "provider"
+    api_key: SecretRef = Field(
+        default="${CO_API_KEY}", description="`${NAME}` of an environment variable."
+    )
+    base_url: NonEmpty = Field(default=COHERE_URL, description="Address, without a version.")
+    max_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Window: a longer text is cut. Without it the model's own; must be given for a "
+        "model that embedmill does not know.",
+    )
+    tokenizer: Tokenizer = "estimate"
+    timeout_s: Timeout = 120.0
+    inputs_per_request: int = Field(
+        default=MOST_INPUTS, gt=0, le=MOST_INPUTS, description="Texts in one request at most."
+    )
+    tokens_per_request: int = Field(
+        default=120_000,
+        gt=0,
+        description="Tokens in one request at most. Cohere names no number; a request that it "
+        "refuses is halved.",
+    )
+    requests_at_a_time: RequestsAtATime = 4
+    rate_budget: RateBudgetSettings = RateBudgetSettings()
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Self:
+        known = COHERE_MODELS.get(self.model)
+        if known is None:
+            if self.dimensions is None or self.max_tokens is None:
+                raise PydanticCustomError(
+                    "model",
+                    "{model} is not known: dimensions and max_tokens must be given with it "
+                    "(known: {known})",
+                    {"model": self.model, "known": ", ".join(COHERE_MODELS)},
+                )
+        elif self.dimensions not in {None, *known.dimensions}:
+            raise PydanticCustomError(
+                "dimensions",
+                "{model} has {dimensions} dimensions, not {given}",
+                {
+                    "model": self.model,
+                    "dimensions": " or ".join(map(str, known.dimensions)),
+                    "given": self.dimensions,
+                },
+            )
+        if self.base64 and self.vector_type != "float":
+            raise PydanticCustomError(
+                "base64", "only floats come as base64, not {kind}", {"kind": self.vector_type}
+            )
+        return self
+
+    @property
+    def dimension(self) -> int:
+        """Of a vector."""
+        return self.dimensions or COHERE_MODELS[self.model].dimension
+
+    @property
+    def window(self) -> int:
+        """Tokens of one text that the model sees."""
+        return self.max_tokens or COHERE_MODELS[self.model].window
+
+
+def cohere_recipe(settings: CohereEmbedderSettings, metric: Metric) -> EmbeddingRecipe:
+    """All that decides a vector; the address is no part of it."""
+    return EmbeddingRecipe(
+        provider="cohere",
+        model=settings.model,
+        revision=settings.revision,
+        dimension=settings.dimension,
+        dtype="float32" if settings.vector_type == "float" else settings.vector_type,
+        normalise=True,
+        document_prompt="",
+        query_prompt="",
+        max_tokens=settings.window,
+        metric=metric,
+        document_input_type=settings.document_input_type,
+        query_input_type=settings.query_input_type,
+    )

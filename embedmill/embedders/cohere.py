@@ -1,0 +1,148 @@
+"""The embedder of Cohere, API version 2.
+
+Without Cohere's own client: that makes a Python float of every component, and it takes short
+replies and NaN for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from embedmill.cohere_models import COHERE_MODELS
+from embedmill.cohere_settings import CohereEmbedderSettings
+from embedmill.embedder import Role
+from embedmill.embedders.json_requests import JsonRequests
+from embedmill.embedders.remote import PATIENT, Answer, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.errors import TransientError
+from embedmill.openai_vectors import EmbeddingItem, VectorForm, decode_lenient, decoded
+from embedmill.rate_limiter import RateLimiter
+from embedmill.recipe import EmbeddingRecipe
+from embedmill.settings_file import resolve_secret
+
+# No version of Cohere's models is said to return norm 1, and version 3 of them does not always.
+_FORM = VectorForm(renormalise=True)
+
+
+class _Billed(msgspec.Struct):
+    input_tokens: float = 0
+
+
+class _Meta(msgspec.Struct):
+    billed_units: _Billed | None = None
+
+
+class CohereBody(msgspec.Struct):
+    """A reply; unknown fields are let be.
+
+    Attributes:
+        embeddings: by their type; all in the order of the texts, there is no index.
+        texts: that were embedded, as Cohere saw them.
+        meta: with what was charged for.
+    """
+
+    embeddings: dict[str, list[msgspec.Raw]]
+    texts: list[str] = []
+    meta: _Meta | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Charged for; 0 where it is not said."""
+        billed = self.meta.billed_units if self.meta else None
+        return int(billed.input_tokens) if billed else 0
+
+
+_decode = msgspec.json.Decoder(CohereBody).decode
+
+
+class CohereEndpoint:
+    """``/v2/embed``. Vectors have no index, but the texts come back with them."""
+
+    def __init__(
+        self, requests: JsonRequests, recipe: EmbeddingRecipe, body: dict[str, Any], wire_type: str
+    ) -> None:
+        """Ask for vectors.
+
+        Args:
+            requests: posts to the address.
+            recipe: of the vectors.
+            body: of every request, without the texts and their input type.
+            wire_type: name of the vectors in a reply.
+        """
+        self._requests = requests
+        self._recipe = recipe
+        self._body = {**body, "embedding_types": [wire_type]}
+        self._wire_type = wire_type
+
+    def fetch(self, texts: Sequence[str], role: Role) -> bytes:
+        """See :class:`~embedmill.embedders.remote.Endpoint`."""
+        told = self._recipe.input_type(role)
+        body = {**self._body, "input_type": told, "texts": texts}
+        return self._requests.post(body, doing=_doing(texts))
+
+    def read(self, reply: bytes, texts: Sequence[str]) -> Answer:
+        """See :class:`~embedmill.embedders.remote.Endpoint`."""
+        try:
+            body = decode_lenient(reply, _decode, CohereBody)
+        except ValueError as error:
+            raise TransientError(
+                f"{_doing(texts)}: the reply cannot be read: {error}", code="unreadable-reply"
+            ) from error
+        vectors = body.embeddings.get(self._wire_type, [])
+        if len(vectors) != len(texts) or _mixed_up(texts, body.texts):
+            raise TransientError(
+                f"{_doing(texts)}: {len(vectors)} vectors came back, or in another order",
+                code="short-reply",
+            )
+        items = [EmbeddingItem(row, vector) for row, vector in enumerate(vectors)]
+        found = decoded(items, self._recipe, _FORM)
+        return Answer(found.vectors, found.failures, body.tokens)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._requests.close()
+
+
+def _doing(texts: Sequence[str]) -> str:
+    return f"embedding {len(texts)} texts"
+
+
+def _mixed_up(sent: Sequence[str], returned: Sequence[str]) -> bool:
+    """Whether the same texts came back in another order. Changed texts prove nothing."""
+    return list(returned) != list(sent) and sorted(returned) == sorted(sent)
+
+
+def cohere_embedder(
+    settings: CohereEmbedderSettings,
+    recipe: EmbeddingRecipe,
+    limiter: RateLimiter,
+    waiting: Waiting = PATIENT,
+) -> RemoteEmbedder:
+    """Cohere's model of the recipe.
+
+    Raises:
+        SettingsError: the key is not set, or the address is none.
+    """
+    # Cohere would cut a text over the window and not say so.
+    body: dict[str, Any] = {"model": recipe.model, "truncate": "NONE"}
+    known = COHERE_MODELS.get(recipe.model)
+    if settings.dimensions is not None and (known is None or known.shortens):
+        body["output_dimension"] = settings.dimensions
+    limits = RequestLimits(
+        texts=settings.inputs_per_request,
+        tokens=settings.tokens_per_request,
+        tokenizer=settings.tokenizer,
+        under_way=settings.requests_at_a_time,
+    )
+    requests = JsonRequests(
+        f"{settings.base_url.rstrip('/')}/v2/embed",
+        {"Authorization": f"Bearer {resolve_secret(settings.api_key)}"},
+        timeout_s=settings.timeout_s,
+        connections=settings.requests_at_a_time,
+        now=waiting.now,
+    )
+    wire_type = "base64" if settings.base64 else settings.vector_type
+    endpoint = CohereEndpoint(requests, recipe, body, wire_type)
+    return RemoteEmbedder(endpoint, recipe, limits, limiter, waiting)

@@ -1,0 +1,109 @@
+"""Posting JSON to one address of a provider, and saying what a bad reply means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import httpx2
+import orjson
+
+from embedmill.errors import (
+    EmbedmillError,
+    RefusedError,
+    SettingsError,
+    StopRunError,
+    TransientError,
+)
+from embedmill.openai_replies import ErrorReply, error_of
+from embedmill.redaction import redacted
+
+# Seconds to reach the server; it then has as long as the settings say.
+_CONNECT_S = 5
+
+
+class JsonRequests:
+    """Keeps connections to one address. Several threads may post at a time.
+
+    No request is repeated here: whether that is right, and how long to wait before it, is for the
+    caller to know.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        connections: int,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Connect later.
+
+        Args:
+            url: that is posted to.
+            headers: of every request.
+            timeout_s: silence after which a request counts as lost.
+            connections: that are kept open.
+            now: seconds since the epoch, for waits that a reply gives as a date.
+
+        Raises:
+            SettingsError: the address is none.
+        """
+        self._url = url
+        self._now = now
+        self._client = httpx2.Client(
+            headers={"Content-Type": "application/json", "Accept": "application/json", **headers},
+            timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_S),
+            limits=httpx2.Limits(
+                max_connections=connections, max_keepalive_connections=connections
+            ),
+        )
+        try:
+            self._client.build_request("POST", url)
+        except httpx2.InvalidURL as error:
+            raise SettingsError(f"embedder.base_url: {url!r} is no address: {error}") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def post(self, body: object, *, doing: str) -> bytes:
+        """The reply to one request.
+
+        Args:
+            body: to send as JSON.
+            doing: what is asked for, for messages.
+
+        Raises:
+            TransientError: there was no whole reply, or the server is in trouble.
+            RateLimitedError: it asks to wait.
+            PermanentError: it refuses the request for what it holds.
+            StopRunError: key, money, address: no request can succeed.
+        """
+        try:
+            reply = self._client.post(self._url, content=orjson.dumps(body))
+        except httpx2.UnsupportedProtocol as error:
+            raise StopRunError(
+                f"embedder.base_url: {self._url!r} is no address: {error}",
+                code="embedder-settings",
+                hint="an address begins with https:// or http://",
+            ) from error
+        except httpx2.HTTPError as error:
+            words = f"{doing}: {type(error).__name__}: {error}"
+            raise TransientError(redacted(words), code="connection") from error
+        if reply.is_success:
+            return reply.content
+        raise self._meaning(reply, doing)
+
+    def _meaning(self, reply: httpx2.Response, doing: str) -> EmbedmillError:
+        headers = {name.lower(): value for name, value in reply.headers.items()}
+        meaning = error_of(
+            ErrorReply(reply.status_code, headers, reply.content), doing=doing, now=self._now()
+        )
+        if isinstance(meaning, RefusedError) or reply.is_redirect:
+            # No such address: not one text could ever be embedded.
+            return StopRunError(
+                str(meaning), code="embedder-settings", hint="check embedder.base_url"
+            )
+        return meaning

@@ -1,0 +1,327 @@
+"""Embedding through somebody else's server: packing, patience, blame; the same for all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from embedmill.batching import by_halves, pack
+from embedmill.embedder import EmbeddedTexts, Role, Vectors
+from embedmill.errors import (
+    EmbedmillError,
+    PermanentError,
+    RateLimitedError,
+    StopRunError,
+    TransientError,
+)
+from embedmill.openai_tokens import packing_counter
+from embedmill.rate_limiter import RateLimiter, Turn
+from embedmill.recipe import EmbeddingRecipe
+
+# Of one request, for troubles other than rate limits: 1, 2, 4 seconds between.
+_TRIES = 4
+# Threads beside those whose requests are under way.
+_READING = 2
+# A text that no model refuses.
+_HARMLESS = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What requests to a server may be.
+
+    Attributes:
+        texts: in one request.
+        tokens: in one request.
+        tokenizer: how tokens are counted; see ``packing_counter``.
+        under_way: requests of this embedder at a time.
+    """
+
+    texts: int
+    tokens: int
+    tokenizer: str
+    under_way: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How long a provider is waited for.
+
+    Attributes:
+        patience_s: in all, for the rate limits of one request.
+        sleep: waits for seconds.
+        now: seconds since the epoch, for waits that a reply gives as a date.
+    """
+
+    patience_s: float = 600.0
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.time
+
+
+PATIENT = Waiting()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request brought, row for row of the texts that were sent.
+
+    Attributes:
+        vectors: checked against the recipe; NaN where the text failed.
+        failures: by row.
+        tokens: charged for; 0 where the server does not say.
+    """
+
+    vectors: Vectors
+    failures: Mapping[int, PermanentError]
+    tokens: int
+
+
+class Endpoint(Protocol):
+    """One address of one provider. Several threads may use it at a time."""
+
+    def fetch(self, texts: Sequence[str], role: Role) -> bytes:
+        """The reply to one request for vectors, as it came.
+
+        Raises:
+            PermanentError: the server refuses this request for what it holds.
+            RateLimitedError: too much was asked for of late.
+            TransientError: no reply.
+            StopRunError: key, money, settings: no request can succeed.
+        """
+        ...
+
+    def read(self, reply: bytes, texts: Sequence[str]) -> Answer:
+        """What a reply says: an answer for each text, or none for any.
+
+        Raises:
+            TransientError: it cannot be used.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What is known of the rows of one call so far; threads work on different rows."""
+
+    role: Role
+    texts: list[str]
+    counts: list[int]
+    vectors: Vectors
+    failures: dict[int, PermanentError] = field(default_factory=dict)
+    tokens: list[int] = field(default_factory=list)
+
+
+class RemoteEmbedder:
+    """Sends texts in requests under all limits, several at a time.
+
+    What a request was charged for is not lost to a passing trouble of the next: each is repeated
+    by itself, when ``limiter`` permits it: rate limits for as long as there is patience, other
+    troubles three times. A
+    refused request is halved until the refused text is alone. Blank texts are never sent; texts
+    over the window are cut to it and counted.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        recipe: EmbeddingRecipe,
+        limits: RequestLimits,
+        limiter: RateLimiter,
+        waiting: Waiting = PATIENT,
+    ) -> None:
+        self.recipe = recipe
+        self._endpoint = endpoint
+        self._limits = limits
+        self._counter = packing_counter(limits.tokenizer)
+        self._limiter = limiter
+        self._waiting = waiting
+        # A reply that is being read keeps no request waiting: there are threads for that beside.
+        self._wire = threading.BoundedSemaphore(limits.under_way)
+        self._threads = ThreadPoolExecutor(
+            limits.under_way + _READING, thread_name_prefix="embedding"
+        )
+        self._proved = False
+        self._proving = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._threads.shutdown(cancel_futures=True)
+        self._endpoint.close()
+
+    def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
+        """Embed ``texts``; see :class:`~embedmill.embedder.Embedder`.
+
+        Raises:
+            RateLimitedError: the server asks for more patience than there is.
+        """
+        prompt = self.recipe.document_prompt if role == "document" else self.recipe.query_prompt
+        vectors = np.full((len(texts), self.recipe.dimension), np.nan, np.float32)
+        rows = _Rows(role, [prompt + text for text in texts], [0] * len(texts), vectors)
+        rows.failures |= _unsendable(texts)
+        sent = [row for row in range(len(texts)) if row not in rows.failures]
+        truncated = self._fit(rows, sent)
+        turn = self._limiter.turn(sum(rows.counts))
+        self._all(partial(self._group, turn, rows), rows, list(self._groups(rows, sent)))
+        return EmbeddedTexts(rows.vectors, rows.failures, sum(rows.tokens), truncated)
+
+    def _fit(self, rows: _Rows, sent: Sequence[int]) -> int:
+        """Count the texts, and cut those over the window; how many these are."""
+        window, truncated = self.recipe.max_tokens, 0
+        for row, count in zip(
+            sent, self._counter.count([rows.texts[row] for row in sent]), strict=True
+        ):
+            rows.counts[row] = min(count, window)
+            if count > window:
+                rows.texts[row] = self._counter.cut(rows.texts[row], window)
+                truncated += 1
+        return truncated
+
+    def _groups(self, rows: _Rows, sent: Sequence[int]) -> Iterator[list[int]]:
+        for group in pack(
+            len(sent),
+            most_rows=self._limits.texts,
+            sizes={"tokens": [rows.counts[row] for row in sent]},
+            limits={"tokens": self._limiter.tokens_per_request(self._limits.tokens)},
+        ):
+            # A text that exceeds a request alone is sent as well: ours is an estimate.
+            yield [sent[at] for at in group.rows]
+
+    def _all(
+        self,
+        embed: Callable[[Sequence[int]], dict[int, PermanentError]],
+        rows: _Rows,
+        groups: Sequence[Sequence[int]],
+    ) -> None:
+        """Embed all groups.
+
+        Raises:
+            EmbedmillError: the first that went wrong; no request is under way any more.
+        """
+        if len(groups) < 2 or self._limits.under_way == 1:
+            for group in groups:
+                rows.failures |= embed(group)
+            return
+        running = [self._threads.submit(embed, group) for group in groups]
+        _, others = wait(running, return_when=FIRST_EXCEPTION)
+        for future in others:
+            future.cancel()
+        wait(others)
+        for future in _worst_first(running):
+            rows.failures |= future.result()
+
+    def _group(self, turn: Turn, rows: _Rows, group: Sequence[int]) -> dict[int, PermanentError]:
+        return by_halves(group, partial(self._request, turn, rows))
+
+    def _request(self, turn: Turn, rows: _Rows, chosen: Sequence[int]) -> None:
+        """Embed some rows in one request.
+
+        Raises:
+            PermanentError: the server refuses them; none of them was embedded.
+        """
+        expected = sum(rows.counts[row] for row in chosen)
+        try:
+            texts = [rows.texts[row] for row in chosen]
+            answer = self._patiently(turn, texts, rows.role, expected)
+        except PermanentError:
+            rows.tokens.append(self._prove(turn, rows.role))
+            raise
+        self._proved = True
+        rows.vectors[chosen] = answer.vectors
+        for position, failure in answer.failures.items():
+            rows.failures[chosen[position]] = failure
+        rows.tokens.append(answer.tokens or expected)
+
+    def _prove(self, turn: Turn, role: Role) -> int:
+        """Make sure, once, that the server takes any text at all; the tokens that it took.
+
+        Raises:
+            StopRunError: it takes none. Without this each text would be sent alone in the end, and
+                blamed for what is wrong with the settings.
+        """
+        with self._proving:
+            if self._proved:
+                return 0
+            try:
+                answer = self._patiently(turn, [_HARMLESS], role, 1)
+            except PermanentError as error:
+                raise StopRunError(
+                    f"the server refuses every text: {error}",
+                    code="embedder-settings",
+                    hint="check the embedder's settings",
+                ) from error
+            self._proved = True
+            return answer.tokens
+
+    def _patiently(self, turn: Turn, texts: Sequence[str], role: Role, tokens: int) -> Answer:
+        waited, troubles = 0.0, 0
+        while True:
+            with ExitStack() as wire:
+                wire.enter_context(self._wire)
+                permit = turn.acquire(tokens)
+                try:
+                    reply = self._endpoint.fetch(texts, role)
+                    wire.close()
+                    answer = self._endpoint.read(reply, texts)
+                except RateLimitedError as error:
+                    # The next permit waits that long.
+                    waited += permit.throttled(error.retry_after)
+                    if waited > self._waiting.patience_s:
+                        raise
+                except TransientError:
+                    permit.lost()
+                    troubles += 1
+                    if troubles == _TRIES:
+                        raise
+                    self._waiting.sleep(2.0 ** (troubles - 1))
+                except EmbedmillError:
+                    permit.settle(0)
+                    raise
+                else:
+                    permit.settle(answer.tokens or None)
+                    return answer
+
+
+def _worst_first(
+    futures: Sequence[Future[dict[int, PermanentError]]],
+) -> list[Future[dict[int, PermanentError]]]:
+    """What ends the run comes before what may be tried again; those that were cancelled, last."""
+
+    def rank(future: Future[dict[int, PermanentError]]) -> int:
+        if future.cancelled():
+            return 3
+        error = future.exception()
+        if error is None:
+            return 2
+        return int(isinstance(error, EmbedmillError) and not isinstance(error, StopRunError))
+
+    return sorted(futures, key=rank)
+
+
+def _unsendable(texts: Sequence[str]) -> dict[int, PermanentError]:
+    failures: dict[int, PermanentError] = {}
+    for row, text in enumerate(texts):
+        if not text or text.isspace():
+            failures[row] = PermanentError("the text is blank", code="blank")
+        elif not _is_unicode(text):
+            failures[row] = PermanentError("the text is not Unicode", code="encoding")
+    return failures
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

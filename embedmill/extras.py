@@ -1,0 +1,31 @@
+"""Imports that an optional part of the installation brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from embedmill.errors import MissingExtraError
+
+
+@contextmanager
+def extra(what: str, requirement: str, modules: tuple[str, ...]) -> Iterator[None]:
+    """Say what to install when one of ``modules`` is not there; else nothing is caught.
+
+    Args:
+        what: needs it: ``this store``.
+        requirement: for pip, quoted for a shell.
+        modules: that are imported within.
+
+    Raises:
+        MissingExtraError: one is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in modules:
+            raise
+        raise MissingExtraError(
+            f"{what} needs the module {error.name}, which is not installed",
+            hint=f"pip install {requirement}",
+        ) from error

@@ -1,0 +1,73 @@
+"""The fake Cohere server's API: routes, keys, bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embedmill.testing.cohere_account import Account, ApiError
+from embedmill.testing.cohere_embeddings import checked_request, reply_body, spoiled
+from embedmill.testing.cohere_faults import Fault
+from embedmill.testing.fake_api import Call, Reply, Request, RouteTable
+from embedmill.testing.fake_bill import Bill
+
+_ROUTES = RouteTable(
+    ("POST", r"/v2/embed", "embed"),
+    # Not of the real server: what was charged for.
+    ("GET", r"/fake/bill", "bill"),
+)
+
+
+class CohereApi:
+    """Answers as Cohere does; see :class:`embedmill.testing.fake_api.FakeApi`."""
+
+    request_id_header = "x-debug-trace-id"
+
+    def __init__(self, account: Account) -> None:
+        self.plan = account.plan
+        self._account = account
+
+    def route_of(self, request: Request) -> tuple[str, tuple[str, ...]]:
+        """The route."""
+        found = _ROUTES.find(request.method, request.path)
+        if found is None:
+            raise ApiError(404, "page not found")
+        return found
+
+    def refuse(self, fault: Fault, request: Request) -> None:  # noqa: ARG002, of the contract
+        """Refuse as planned."""
+        match fault.do:
+            case "rate-limit":
+                words = (
+                    "You are past the per minute request limit, please wait and try again later."
+                )
+                raise ApiError(429, words, {"Retry-After": fault.value} if fault.value else None)
+            case "bad-key":
+                raise ApiError(int(fault.value or 401), "invalid api token")
+            case "no-money":
+                raise ApiError(402, "Please add or update your payment method")
+            case "error":
+                raise ApiError(int(fault.value or 500), "internal server error")
+            case _:
+                return
+
+    def answer(self, call: Call[Fault]) -> Reply:
+        """Do what is asked."""
+        if call.route == "bill":
+            return Reply.of_json(self._account.bill.summary())
+        self._refuse_key(call.request.bearer)
+        asked = checked_request(_json_of(call.request), self._account.options)
+        record = spoiled(reply_body(asked), call.faults)
+        self._account.bill.add(Bill.DIRECT, asked.texts, asked.tokens)
+        return Reply.of_json(record, headers={"num-tokens": str(asked.tokens)})
+
+    def _refuse_key(self, key: str) -> None:
+        right = self._account.options.api_key
+        if not key or (right and key != right):
+            raise ApiError(401, "invalid api token")
+
+
+def _json_of(request: Request) -> Any:  # noqa: ANN401, what came over the wire
+    try:
+        return request.json()
+    except ValueError as error:
+        raise ApiError(400, "invalid request: the body is not JSON") from error

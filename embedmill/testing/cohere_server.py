@@ -1,0 +1,67 @@
+"""A fake Cohere server as strict as the real one: real HTTP on loopback, and faults by plan.
+
+It embeds with hashed words and keeps a bill of every text that was charged for. ``python -m
+embedmill.testing.cohere_server`` serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from embedmill.testing.cohere_account import Account, ServerOptions
+from embedmill.testing.cohere_api import CohereApi
+from embedmill.testing.cohere_faults import Fault
+from embedmill.testing.fake_bill import Bill
+from embedmill.testing.fake_server import (
+    FakeServer,
+    command_line,
+    given_faults,
+    serve_until_ended,
+)
+from embedmill.testing.fault_plan import FaultPlan
+
+__all__ = ["CohereServer", "Fault", "ServerOptions", "main"]
+
+
+class CohereServer(FakeServer[Fault]):
+    """The server, in threads of this process. A context: it serves within the ``with``.
+
+    Attributes:
+        account: what it holds.
+        bill: what was charged for.
+    """
+
+    def __init__(
+        self,
+        faults: Iterable[Fault] = (),
+        *,
+        options: ServerOptions | None = None,
+        port: int = 0,
+    ) -> None:
+        """Serve soon.
+
+        Args:
+            faults: what goes wrong.
+            options: how it behaves otherwise.
+            port: 0: any that is free.
+        """
+        self.account = Account(options or ServerOptions(), FaultPlan(Fault, faults))
+        self.bill: Bill = self.account.bill
+        super().__init__(CohereApi(self.account), port=port)
+
+    @property
+    def base_url(self) -> str:
+        """Address for a client; versions are in the paths."""
+        return self.url
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGINT or SIGTERM; the first line of the output is the base URL."""
+    given = command_line("cohere_server", __doc__).parse_args(arguments)
+    server = CohereServer(given_faults(given.faults, Fault), port=given.port)
+    return serve_until_ended(server, server.base_url)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

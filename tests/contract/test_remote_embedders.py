@@ -1,0 +1,196 @@
+"""Every embedder behind a provider's server: the same promises, the same patience."""
+
+import threading
+
+import numpy as np
+import pytest
+from remote_rig import RIGS, close_to
+
+from embedmill.errors import RateLimitedError, SettingsError, StopRunError, TransientError
+from embedmill.testing.embedder_contract import CHECKS
+
+TEXTS = [f"text number {number}" for number in range(10)]
+
+
+@pytest.fixture(params=RIGS)
+def rig(request, monkeypatch):
+    """Makes a rig by the deeds of its server and its options; the server serves until the end."""
+    monkeypatch.setenv("FAKE_REMOTE_KEY", "sk-of-the-fake-server")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    made = []
+
+    def make(*deeds, **options):
+        made.append(RIGS[request.param](*deeds, **options))
+        made[-1].server.__enter__()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_keeps_the_contract_of_an_embedder(rig, check):
+    check(rig().embedder(max_tokens=512))
+
+
+def test_each_text_has_its_own_vector_and_its_tokens_are_counted(rig):
+    rig = rig()
+    for role in ("document", "query"):
+        embedded = rig.embedder().embed(TEXTS, role)
+        assert close_to(embedded.vectors, rig.expected(TEXTS, role))
+        assert not embedded.failures
+    assert rig.server.bill.tokens == 2 * embedded.token_count or rig.base.get("query_prompt")
+
+
+def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(rig):
+    rig = rig({"do": "slow", "times": 0, "seconds": 0.05})
+    texts = [f"text number {number}" for number in range(40)]
+    inside, most, lock = 0, 0, threading.Lock()
+    embedder = rig.embedder(inputs_per_request=3, requests_at_a_time=8)
+    client = embedder._endpoint._requests._client
+    post = client.post
+
+    def counted(*arguments, **more):
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        try:
+            return post(*arguments, **more)
+        finally:
+            with lock:
+                inside -= 1
+
+    client.post = counted
+    embedded = embedder.embed(texts, "document")
+    assert close_to(embedded.vectors, rig.expected(texts))
+    assert most == 8
+    assert rig.posts() == 14
+
+
+def test_a_failure_among_several_requests_ends_them_all_and_the_gravest_is_told(rig):
+    troubles = [{"do": "error", "call": 1, "times": 3}, {"do": "bad-key", "call": 9, "times": 0}]
+    rig = rig(*troubles)
+    embedder = rig.embedder(inputs_per_request=1, requests_at_a_time=4)
+    with pytest.raises(StopRunError):
+        embedder.embed(TEXTS, "document")
+    sent = rig.posts()
+    with pytest.raises(StopRunError):
+        embedder.embed(TEXTS[:1], "document")
+    assert rig.posts() == sent + 1
+
+
+def test_a_refused_text_is_found_by_halving_and_its_neighbours_are_charged_for_once(rig):
+    rig = rig(refused_words=("poison",))
+    texts = [*TEXTS, "some poison", *[f"more {number}" for number in range(20)]]
+    embedder = rig.embedder()
+    embedder.embed(["the first text"], "document")
+    embedded = embedder.embed(texts, "document")
+    assert list(embedded.failures) == [10]
+    good = [row for row in range(len(texts)) if row != 10]
+    assert close_to(embedded.vectors[good], rig.expected([texts[row] for row in good]))
+    assert np.isnan(embedded.vectors[10]).all()
+    assert (rig.server.bill.more_than_once(), rig.server.bill.texts) == (0, len(good) + 1)
+
+
+def test_blank_and_broken_texts_are_never_sent(rig):
+    rig = rig()
+    embedded = rig.embedder().embed(["", " \n", "half \ud800"], "document")
+    assert [error.code for error in embedded.failures.values()] == ["blank", "blank", "encoding"]
+    assert rig.posts() == 0
+
+
+@pytest.mark.parametrize(("value", "slept"), [("7", [7.0]), ("0", [0.25]), ("", [0.25])])
+def test_a_rate_limit_is_waited_out_as_the_server_says(rig, value, slept):
+    rig = rig({"do": "rate-limit", "value": value})
+    assert not rig.embedder().embed(TEXTS, "document").failures
+    assert rig.slept == slept
+
+
+def test_patience_has_an_end(rig):
+    rig = rig({"do": "rate-limit", "value": "100", "times": 0})
+    with pytest.raises(RateLimitedError):
+        rig.embedder().embed(TEXTS, "document")
+    assert sum(rig.slept) <= 600
+
+
+@pytest.mark.parametrize(
+    "deed", ["error", "html-502", "html-200", "drop", "drop-reply", "cut-reply", "short-reply"]
+)
+def test_a_passing_trouble_is_gone_after_a_second(rig, deed):
+    rig = rig({"do": deed})
+    embedded = rig.embedder().embed(TEXTS, "document")
+    assert close_to(embedded.vectors, rig.expected(TEXTS))
+    assert rig.slept == [1.0]
+
+
+def test_silence_counts_as_a_lost_request(rig):
+    rig = rig({"do": "slow", "seconds": 3600})
+    assert not rig.embedder(timeout_s=0.2).embed(TEXTS, "document").failures
+    assert rig.slept == [1.0]
+
+
+def test_vectors_in_another_order_find_their_texts_or_are_not_taken(rig):
+    rig = rig({"do": "shuffled-reply"})
+    embedded = rig.embedder().embed(TEXTS, "document")
+    assert close_to(embedded.vectors, rig.expected(TEXTS))
+
+
+def test_a_trouble_that_stays_is_passed_on(rig):
+    rig = rig({"do": "error", "times": 0})
+    with pytest.raises(TransientError):
+        rig.embedder().embed(TEXTS, "document")
+    assert rig.slept == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("deed", "code"), [("nan-reply", "not-finite"), ("narrow-reply", "dimension")]
+)
+def test_an_unusable_vector_fails_alone(rig, deed, code):
+    rig = rig({"do": deed})
+    embedded = rig.embedder().embed(TEXTS, "document")
+    assert {row: error.code for row, error in embedded.failures.items()} == {0: code}
+    assert close_to(embedded.vectors[1:], rig.expected(TEXTS[1:]))
+
+
+@pytest.mark.parametrize(
+    ("deed", "code"), [("no-money", "insufficient-quota"), ("bad-key", "credentials")]
+)
+def test_no_money_and_a_wrong_key_stop_the_run_at_once(rig, deed, code):
+    rig = rig({"do": deed})
+    with pytest.raises(StopRunError) as stopped:
+        rig.embedder().embed(TEXTS, "document")
+    assert stopped.value.code == code
+    assert rig.posts() == 1
+
+
+def test_settings_that_the_server_refuses_stop_the_run_and_blame_no_text(rig):
+    rig = rig()
+    unknown = {"model": "no-such-model", "dimensions": 5, "max_tokens": 512}
+    for more in (unknown, {"base_url": rig.server.base_url + "/x"}):
+        with pytest.raises(StopRunError) as stopped:
+            rig.embedder(**more).embed(TEXTS, "document")
+        assert stopped.value.code == "embedder-settings"
+
+
+def test_a_server_that_refuses_every_text_is_found_out_by_the_second_request(rig):
+    rig = rig(refused_words=("t",))
+    with pytest.raises(StopRunError) as stopped:
+        rig.embedder().embed(TEXTS, "document")
+    assert stopped.value.code == "embedder-settings"
+    assert rig.posts() == 2
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "http://[::1", "ftp://127.0.0.1"])
+def test_an_address_that_is_none_is_said_to_be_none(rig, address):
+    with pytest.raises((StopRunError, SettingsError), match="base_url"):
+        rig().embedder(base_url=address).embed(TEXTS, "document")
+
+
+def test_the_key_comes_from_the_environment(rig, monkeypatch):
+    rig = rig(api_key="sk-right")
+    with pytest.raises(StopRunError):
+        rig.embedder().embed(TEXTS, "document")
+    monkeypatch.setenv("FAKE_REMOTE_KEY", "sk-right")
+    assert not rig.embedder().embed(TEXTS, "document").failures

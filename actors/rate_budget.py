@@ -11,7 +11,11 @@ from embedmill.rate_limiter import LocalKeeper
 
 
 class RateBudgetWorker(LocalKeeper):
-    """Keeps the budget. One that is built in the place of another permits no burst at first."""
+    """Keeps the budget.
+
+    One that takes the place of another permits no burst, so that the minute which it does not know
+    of is exceeded by a request at most; what was spent it learns from those who ask.
+    """
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)

@@ -140,10 +140,22 @@ class DamagedFileError(RefusedError):
     code = "damaged-file"
 
 
+class NewerFormatError(RefusedError):
+    """A file of the workspace was written by a newer embedmill than this one."""
+
+    code = "newer-format"
+
+
 class StopRunError(EmbedmillError):
     """Credentials, billing, a full disk: finish what is in flight, keep everything, exit."""
 
     code = "stop-run"
+
+
+class DeletionsWithheldError(StopRunError):
+    """All is done but the deletions: there were too many to believe in them."""
+
+    code = "too-many-deletions"
 
 
 class CountsMismatchError(StopRunError):

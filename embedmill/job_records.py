@@ -25,7 +25,7 @@ from embedmill.job_requests import Requests
 from embedmill.job_rows import Rows
 from embedmill.parquet_files import from_parquet, to_parquet
 from embedmill.recipe import fingerprint_of
-from embedmill.sealed_json import sealed, unsealed
+from embedmill.sealed_json import require_known, sealed, unsealed
 from embedmill.segment import LayerNames, SegmentKey
 from embedmill.text_index import Loan
 from embedmill.workspace import Workspace, create_once, require
@@ -139,7 +139,7 @@ class JobRecords:
         paths, folders = self._jobs()
         for folder in folders:
             if f"{folder}/outcome.json" in paths:
-                outcome = _outcome(self._json(f"{folder}/outcome.json"))
+                outcome = _outcome(self._read(JobOutcome, f"{folder}/outcome.json"))
                 yield folder.rsplit("/", 1)[-1], outcome
 
     def _jobs(self) -> tuple[set[str], list[str]]:
@@ -152,13 +152,18 @@ class JobRecords:
     def _record(self, folder: str, paths: set[str]) -> JobRecord:
         handle = outcome = None
         if f"{folder}/submitted.json" in paths:
-            handle = _handle(self._json(f"{folder}/submitted.json"))
+            handle = _handle(self._read(JobHandle, f"{folder}/submitted.json"))
         if f"{folder}/outcome.json" in paths:
-            outcome = _outcome(self._json(f"{folder}/outcome.json"))
-        return JobRecord(_intent(self._json(f"{folder}/intent.json")), handle, outcome)
+            outcome = _outcome(self._read(JobOutcome, f"{folder}/outcome.json"))
+        return JobRecord(_intent(self._read(Intent, f"{folder}/intent.json")), handle, outcome)
 
     def _json(self, path: str) -> dict[str, Any]:
         return unsealed(require(self._workspace, path), path)
+
+    def _read(self, kind: type, path: str) -> dict[str, Any]:
+        record = self._json(path)
+        require_known(kind, record, path)
+        return record
 
     def intend(self, intent: Intent) -> None:
         """Write an intent; afterwards it may be sent."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from embedmill.errors import ManifestConflictError, RefusedError
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
-from embedmill.sealed_json import sealed, unsealed
+from embedmill.sealed_json import newer_format, require_known, sealed, unsealed
 from embedmill.workspace import Workspace, create_once, require
 
 VersionState = Literal["building", "ready", "published", "retired", "failed"]
@@ -144,6 +144,7 @@ class Manifest:
 
         Raises:
             DamagedFileError: the newest file is torn.
+            NewerFormatError: a newer embedmill wrote it.
         """
         numbers = [
             int(match.group(1))
@@ -154,6 +155,10 @@ class Manifest:
             return ManifestState(0, ())
         path = self._path(max(numbers))
         body = unsealed(require(self._workspace, path), path)
+        if body["format"] != FORMAT:
+            raise newer_format(path, f"format {body['format']}")
+        for record in body["versions"]:
+            require_known(IndexVersion, record, path)
         versions = tuple(IndexVersion.from_json(record) for record in body["versions"])
         return ManifestState(max(numbers), versions)
 

@@ -74,6 +74,9 @@ class Ask:
             whatever it costs.
         tenant: shares with others by weight.
         weight: of the tenant.
+        holder: name of the process that asks.
+        paid: nanodollars that it was charged so far: a budget that was begun anew in the middle of
+            a run learns what was spent from those who live.
     """
 
     ticket: str
@@ -83,6 +86,8 @@ class Ask:
     whole: int = 0
     tenant: str = ""
     weight: int = 1
+    holder: str = ""
+    paid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class _Lease:
     until: int
     granted: int
     start: int
+    holder: str
     tokens: int
     charged: int
     request_part: int
@@ -140,12 +146,14 @@ class RateBudget:
         self._refusals = 0
         self._cool_since = self._cool_until = now - limits.ramp
         self._successes = 0
+        self._paid: dict[str, int] = {}
         self.spent = 0
 
     def ask(self, ask: Ask, now: int) -> Answer:
         """Decide about a request; about one that was granted as before."""
         self._forget(now)
         since = ask.since or now
+        self._learn(ask)
         if ask.ticket in self._leases:
             return Answer("granted", max(0, self._leases[ask.ticket].start - now), since)
         if ask.whole and not self._affordable(ask.whole):
@@ -180,7 +188,10 @@ class RateBudget:
         lease = self._leases.pop(ticket, None)
         if lease is None:
             return
-        self._correct(lease, lease.tokens if tokens is None else tokens, now)
+        actual = lease.tokens if tokens is None else tokens
+        self._correct(lease, actual, now)
+        known = self._paid.get(lease.holder, 0)
+        self._paid[lease.holder] = known + self._limits.price_of(actual)
         if lease.granted >= self._cool_until:
             self._refusals = 0
             self._successes += 1
@@ -223,6 +234,12 @@ class RateBudget:
             del self._waiting[ticket]
         for name in [name for name, tenant in self._tenants.items() if tenant.active_until <= now]:
             del self._tenants[name]
+
+    def _learn(self, ask: Ask) -> None:
+        known = self._paid.get(ask.holder, 0)
+        if ask.paid > known:
+            self._paid[ask.holder] = ask.paid
+            self.spent += ask.paid - known
 
     def _affordable(self, tokens: int) -> bool:
         money = self._limits.money
@@ -292,6 +309,7 @@ class RateBudget:
             until=start + ask.hold,
             granted=now,
             start=start,
+            holder=ask.holder,
             tokens=ask.tokens,
             charged=charged,
             request_part=self._requests.take(start, arrival, 1, request_share),

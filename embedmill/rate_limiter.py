@@ -150,6 +150,7 @@ class RateLimiter:
         self._name = f"{socket.gethostname()}:{os.getpid()}:{time.monotonic_ns()}"
         self._lock = threading.Lock()
         self._use = RateUse()
+        self._paid = 0
 
     def ask(self, ask: Ask) -> Answer:
         """Ask the keeper, again and again while it cannot be reached, as long as there is patience.
@@ -201,10 +202,27 @@ class RateLimiter:
         """A name for a request that no other has."""
         return f"{self._name}:{next(self._numbers)}"
 
+    @property
+    def name(self) -> str:
+        """Of this process and this budget, unlike any other."""
+        return self._name
+
+    @property
+    def paid(self) -> int:
+        """Nanodollars that this process was charged so far."""
+        return self._paid
+
     def note(self, use: RateUse) -> None:
         """Add to what :meth:`take_use` returns."""
         with self._lock:
             self._use += use
+
+    def note_tokens(self, tokens: int) -> None:
+        """Add tokens that were charged for, with their price."""
+        price = self.limits.price_of(tokens)
+        self.note(RateUse(tokens=tokens, dollars=price / NANO))
+        with self._lock:
+            self._paid += price
 
     def take_use(self) -> RateUse:
         """What was used since the last call of this."""
@@ -277,6 +295,8 @@ class Turn:
             since=self._since,
             tenant=holder.tenant,
             weight=holder.weight,
+            holder=self._limiter.name,
+            paid=self._limiter.paid,
         )
 
     def _slack(self) -> float:
@@ -307,10 +327,10 @@ class Permit:
             tokens: that it says it was charged for; None: it does not say.
         """
         actual = self._tokens if tokens is None else tokens
-        dollars = self._limiter.limits.price_of(actual) / NANO
-        self._limiter.note(RateUse(tokens=actual, dollars=dollars))
         with _tolerant():
             self._limiter.keeper.settle(self._ticket, tokens)
+        # Afterwards: the budget would learn of it twice if it heard of it in between.
+        self._limiter.note_tokens(actual)
 
     def throttled(self, retry_after: float | None = None) -> float:
         """The provider refused it for the rate: nobody sends anything for a while.

@@ -9,6 +9,8 @@ from importlib import resources
 from typing import Any, cast
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from embedmill.errors import StopRunError, TransientError
 from embedmill.rate_budget import Answer, Ask, Limits
@@ -46,6 +48,8 @@ class RedisKeeper:
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             decode_responses=True,
+            # Once more at once, for connections that idled too long; the caller has patience.
+            retry=Retry(NoBackoff(), 1),
         )
         source = resources.files("embedmill").joinpath(_SCRIPT).read_text("utf-8")
         self._script = self._client.register_script(source)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts
 from embedmill.errors import AlreadyExistsError
-from embedmill.sealed_json import sealed, unsealed
+from embedmill.sealed_json import require_known, sealed, unsealed
 from embedmill.workspace import Workspace
 
 Pipeline = Literal[
@@ -158,11 +158,23 @@ def write_report(workspace: Workspace, report: RunReport) -> str:
 
 
 def read_reports(workspace: Workspace, index: str) -> Iterator[tuple[str, RunReport | None]]:
-    """Runs of an index, newest first: id and report, None for a run that has not ended well."""
+    """Runs of an index, newest first: id and report, None for a run that has not ended well.
+
+    Raises:
+        DamagedFileError: a report is torn.
+        NewerFormatError: a newer embedmill wrote it.
+    """
     for run in sorted(_runs(workspace, index), reverse=True):
         path = f"{_folder(index)}/{run}/report.json"
         data = workspace.read(path)
-        yield run, None if data is None else RunReport.from_json(unsealed(data, path))
+        yield run, None if data is None else _parsed(data, path)
+
+
+def _parsed(data: bytes, path: str) -> RunReport:
+    record = unsealed(data, path)
+    record.pop("dead_letters", None)
+    require_known(RunReport, record, path)
+    return RunReport.from_json(record)
 
 
 def run_folder(index: str, run: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, get_type_hints
 
 import orjson
 
-from embedmill.errors import DamagedFileError
+from embedmill.errors import DamagedFileError, NewerFormatError
 
 
 def sealed(body: Mapping[str, object]) -> bytes:
@@ -36,3 +37,26 @@ def unsealed(data: bytes, path: str) -> dict[str, Any]:
         f"{path} does not read back as what was written",
         hint="restore it from a copy of the workspace",
     )
+
+
+def newer_format(path: str, what: str) -> NewerFormatError:
+    """The error that says that a file has something which this embedmill does not know."""
+    return NewerFormatError(
+        f"{path} has {what}, which this embedmill does not know: a newer one wrote it",
+        hint="use the embedmill that wrote it, or a newer one",
+    )
+
+
+def require_known(kind: type, record: Mapping[str, object], path: str) -> None:
+    """Refuse what a newer embedmill wrote: keys that a dataclass, or one within it, does not have.
+
+    Raises:
+        NewerFormatError: there are such keys.
+    """
+    unknown = sorted(record.keys() - {field.name for field in fields(kind)})
+    if unknown:
+        raise newer_format(path, ", ".join(unknown))
+    types = get_type_hints(kind)
+    for name, value in record.items():
+        if is_dataclass(types[name]) and isinstance(value, dict):
+            require_known(types[name], value, path)

@@ -54,9 +54,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Documents in, a searchable, versioned vector index out.\n\n"
     "Start with: embedmill ingest SETTINGS.yaml, then embedmill search QUESTION -c SETTINGS.yaml. "
-    "Exit status: 0 all well; 2 wrong usage or settings; 3 done, but some rows died; 4 refused, "
-    "nothing changed; 5 the run failed; 6 somebody else holds the index; 7 an audit or check has "
-    "findings; 8 embedding jobs go on at the provider, run again later; 75 stopped, run again.",
+    "Exit status: 0 all well; 1 a bug; 2 wrong usage or settings; 3 done, but some rows died; "
+    "4 refused, nothing changed; 5 the run failed; 6 somebody else holds the index; "
+    "7 an audit or check has findings; 8 embedding jobs go on at the provider, run again later; "
+    "9 done, but so many documents are gone that none was deleted; 75 stopped, run again.",
 )
 
 

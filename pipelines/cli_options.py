@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from embedmill.errors import (
+    DeletionsWithheldError,
     EmbedmillError,
     IndexLockedError,
     RefusedError,
@@ -24,7 +25,8 @@ from embedmill.settings_file import load_settings
 
 # Exit statuses, documented in the README.
 OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED = range(7)
-FINDINGS, WAITING, INTERRUPTED = 7, 8, 75
+FINDINGS, WAITING, WITHHELD, INTERRUPTED = 7, 8, 9, 75
+_BY_CODE = {"interrupted": INTERRUPTED, DeletionsWithheldError.code: WITHHELD}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,8 +85,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def exit_status(error: EmbedmillError) -> int:
     """The status that a command ends with after this error."""
-    if error.code == "interrupted":
-        return INTERRUPTED
+    if error.code in _BY_CODE:
+        return _BY_CODE[error.code]
     if isinstance(error, IndexLockedError):
         return LOCKED
     if isinstance(error, SettingsError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from embedmill.errors import RefusedError
+from embedmill.errors import DeletionsWithheldError
 from embedmill.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -30,16 +30,17 @@ def may_delete(settings: Settings, unseen: int, unidentified: int) -> bool:
     return not unidentified
 
 
-def refusal_to_delete(settings: Settings, unseen: int, documents: int) -> RefusedError | None:
+def refusal_to_delete(
+    settings: Settings, unseen: int, documents: int
+) -> DeletionsWithheldError | None:
     """The refusal to delete so many of the documents; None when it is within the limit."""
     share = settings.max_delete_fraction
     if unseen <= share * documents:
         return None
-    return RefusedError(
+    return DeletionsWithheldError(
         f"{unseen} of {documents} documents are gone from the source, more than "
         f"max_delete_fraction ({share:g}) allows; none was deleted, what is new or changed was "
         "taken in",
-        code="too-many-deletions",
         hint="if that is right, run again with --allow-deletes; if the source only holds new "
         "documents, set sync: append",
     )

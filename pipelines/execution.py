@@ -173,7 +173,8 @@ class Execution:
         """Delete what the complete scan has not met, within the limits of the settings; drain.
 
         Raises:
-            RefusedError: that would be too much; nothing was deleted, all else was taken in.
+            DeletionsWithheldError: that would be too much; nothing was deleted, all else was taken
+                in.
         """
         # At once: what was met is in the memory of workers, and embedding may take days.
         totals = self._ask_totals()

@@ -19,6 +19,7 @@ from embedmill.job_assembly import job_records, price_per_million, uses_jobs
 from embedmill.job_summary import summaries
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.redaction import redacted
 from embedmill.run_context import RunContext, utc_now, who
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
 from embedmill.settings import Settings
@@ -44,7 +45,8 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
         The report of a run whose counts add up; dead rows make it ``partial``.
 
     Raises:
-        RefusedError: bad source, other recipe, locked store, too many deletions.
+        RefusedError: bad source, other recipe, locked store.
+        DeletionsWithheldError: too many documents are gone; all but the deletions is done.
         StopRunError: the run ended early; what was committed is kept, a report was written.
     """
     require_local_store(settings, executor.name)
@@ -133,10 +135,11 @@ class OpenVersion:
             self._record(execution, report)
             if self._may_compact(report):
                 execution.compact(self._state.versions, spare=SPARE_SEGMENTS)
-        except EmbedmillError as error:
-            interrupted = isinstance(error, InterruptedRunError)
+        except BaseException as error:
+            # A bug, here or in a worker, as well: the run has ended, and its report says so.
+            interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
             status: RunStatus = "interrupted" if interrupted else "failed"
-            self._report_failure(self._with_jobs(execution.report(status, error=str(error))))
+            self._report_failure(self._with_jobs(execution.report(status, error=_said(error))))
             raise
         self.leave_report(report)
         return report
@@ -279,6 +282,14 @@ def _held(
         if isinstance(workspace, LocalWorkspace):
             workspace.sweep()
         yield lease
+
+
+def _said(error: BaseException) -> str:
+    """One line about the end of a run; our own errors are written for it."""
+    if isinstance(error, EmbedmillError):
+        return str(error)
+    first = (str(error).strip().splitlines() or [""])[0]
+    return redacted(f"unexpected {type(error).__name__}: {first}".rstrip(": "))
 
 
 def _require_sums(report: RunReport) -> None:

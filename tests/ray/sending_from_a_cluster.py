@@ -13,7 +13,7 @@ from embedmill.redis_budget import RedisKeeper
 from embedmill.testing.request_sender import RequestSender
 
 WORKERS = 4
-LIMITS = Limits(requests=400, tokens=8_000, window=10 * SECOND, transit=2 * SECOND)
+LIMITS = Limits(requests=500, tokens=10_000, window=20 * SECOND, transit=2 * SECOND)
 
 
 def sender(port, base_url, tenant, seed):
@@ -34,8 +34,10 @@ def main():
     uses = run(executor, "send", float(seconds), (20, 25, 30))
     ended = began + float(seconds)
     executor.close()
-    tokens = sum(use.tokens for use in uses)
-    sys.stdout.write(json.dumps({"tokens": tokens, "began": began, "ended": ended}))
+    said = {"began": began, "ended": ended}
+    for count in ("tokens", "throttled"):
+        said[count] = sum(getattr(use, count) for use in uses)
+    sys.stdout.write(json.dumps(said))
 
 
 def run(executor, method, *arguments):

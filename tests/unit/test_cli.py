@@ -201,12 +201,12 @@ def test_settings_of_another_recipe_are_4_with_both_values_and_change_nothing(sh
     said(shell.run("status", "-c", "s.yaml"), 0, "3 documents", "left: no segments")
 
 
-def test_a_source_that_lost_much_is_4_until_it_is_allowed(shell):
+def test_a_source_that_lost_much_is_9_until_it_is_allowed(shell):
     shell.ingest()
     shell.rows(FRUIT[:1])
     said(
         shell.ingest(),
-        4,
+        9,
         "2 of 3 documents are gone from the source",
         "max_delete_fraction (0.2)",
         "none was deleted",

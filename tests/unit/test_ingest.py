@@ -80,6 +80,29 @@ def test_a_store_that_holds_more_than_was_written_ends_in_a_failed_run_that_says
     assert report.status == "failed"
 
 
+class Buggy:
+    """An embedder with a mistake that nobody foresaw."""
+
+    def __init__(self, real):
+        self.recipe = real.recipe
+
+    def embed(self, texts, role):
+        raise ZeroDivisionError("of sk-abcdefghij0123456789ABCD")
+
+
+def test_a_run_that_ends_by_a_bug_leaves_a_report_as_well(small_index):
+    index = small_index()
+    index.wrappers["embedder"] = Buggy
+    with pytest.raises(ZeroDivisionError):
+        index.ingest({"a": words(4)})
+    _run, report = next(read_reports(index.workspace, "small"))
+    assert report.status == "failed"
+    assert report.error.startswith("unexpected ZeroDivisionError: of")
+    assert "0123456789" not in report.error
+    del index.wrappers["embedder"]
+    assert index.ingest().status == "succeeded"
+
+
 def test_of_two_equal_documents_exactly_the_removed_one_goes(small_index):
     index = small_index()
     same = words(8)

@@ -5,9 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from embedmill.errors import DamagedFileError, ManifestConflictError, RefusedError
+from embedmill.errors import (
+    DamagedFileError,
+    ManifestConflictError,
+    NewerFormatError,
+    RefusedError,
+)
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
+from embedmill.sealed_json import sealed
 from embedmill.testing.memory_workspace import MemoryWorkspace
 
 CHUNKING = ChunkingRecipe("text", 1, "lib 1", "words", 256, 24, "refuse", "p1")
@@ -128,3 +134,31 @@ def test_other_files_beside_the_manifest_are_no_commits(workspace, manifest):
     workspace.create("indexes/an-index/manifest/00000009.json.tmp", b"half")
     workspace.create("indexes/an-index/manifest/notes.json", b"mine")
     assert manifest.read().number == 1
+
+
+def newer(body):
+    return [
+        {**body, "format": "2"},
+        {**body, "versions": [{**body["versions"][0], "colour": "blue"}]},
+        {
+            **body,
+            "versions": [
+                {
+                    **body["versions"][0],
+                    "embedding": {**body["versions"][0]["embedding"], "colour": "blue"},
+                }
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize(("at", "what"), [(0, "format 2"), (1, "colour"), (2, "colour")])
+def test_a_manifest_of_a_newer_embedmill_is_refused_by_name(manifest, workspace, at, what):
+    state = manifest.commit(version(1), manifest.read())
+    path = "indexes/an-index/manifest/00000002.json"
+    body = json.loads(workspace.read("indexes/an-index/manifest/00000001.json"))["body"]
+    workspace.create(path, sealed(newer(body)[at]))
+    with pytest.raises(NewerFormatError, match=f"00000002.json has .*{what}") as refused:
+        manifest.read()
+    assert "newer" in refused.value.hint
+    assert state.number == 1

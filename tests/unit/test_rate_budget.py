@@ -227,6 +227,19 @@ def test_after_a_cool_down_the_rate_comes_back_in_ten_seconds():
     assert second[30] >= 95
 
 
+def test_a_budget_that_is_begun_anew_learns_what_was_spent_from_those_who_live():
+    limits = Limits(money=3 * 10**9, price=10**9)
+    before, after = RateBudget(limits, 0), RateBudget(limits, 9)
+    before.ask(ask("a1", tokens=1000, holder="a"), 0)
+    before.settle("a1", 1000, 1)
+    # Told again of what is known.
+    before.ask(ask("a2", tokens=1000, holder="a", paid=10**9), 2)
+    assert before.spent == 2 * 10**9
+    assert after.ask(ask("b1", tokens=1000, whole=1000, holder="b", paid=10**9), 9).why == "granted"
+    again = after.ask(ask("a3", tokens=1000, whole=1000, holder="a", paid=2 * 10**9), 10)
+    assert (again.why, after.spent) == ("money", 4 * 10**9)
+
+
 def test_money_that_is_spent_stops_new_work_and_lets_what_was_begun_end():
     # 1,000 tokens cost a dollar.
     budget = RateBudget(Limits(money=3 * 10**9, price=10**9), 0)

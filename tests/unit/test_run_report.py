@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 import pytest
 
 from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts
-from embedmill.errors import AlreadyExistsError, DamagedFileError
+from embedmill.errors import AlreadyExistsError, DamagedFileError, NewerFormatError
 from embedmill.run_report import RunReport, read_reports, start_run, write_report
+from embedmill.sealed_json import sealed
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from pipelines.summary import summary, verdict
 
@@ -41,6 +42,13 @@ def test_a_report_reads_back_as_it_was(workspace):
     start_run(workspace, "an-index", NOW, {})
     write_report(workspace, REPORT)
     assert list(read_reports(workspace, "an-index")) == [(REPORT.run, REPORT)]
+
+
+def test_a_report_of_a_newer_embedmill_is_refused_by_name(workspace):
+    path = f"indexes/an-index/runs/{REPORT.run}/report.json"
+    workspace.create(path, sealed({**REPORT.to_json(), "colour": "blue"}))
+    with pytest.raises(NewerFormatError, match=r"report\.json has colour"):
+        list(read_reports(workspace, "an-index"))
 
 
 def test_a_report_is_written_once(workspace):

@@ -54,7 +54,8 @@ def arrival_event(state: ManifestState, index: str) -> dict[str, Any] | None:
 
 
 def _left_in(version: IndexVersion, run: str) -> bool:
-    return any(line["event"] == "retired" and line.get("run") == run for line in version.history)
+    left = ("retired", "rolled-back")
+    return any(line["event"] in left and line.get("run") == run for line in version.history)
 
 
 def refusal_event(

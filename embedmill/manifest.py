@@ -231,6 +231,6 @@ def _retired(version: IndexVersion, successor: IndexVersion) -> IndexVersion:
     retired = replace(version, state="retired", retired=successor.published)
     if not successor.history:
         return retired
-    return replace(
-        retired, history=(*version.history, {**successor.history[-1], "event": "retired"})
-    )
+    line = successor.history[-1]
+    event = "rolled-back" if line["event"] == "restored" else "retired"
+    return replace(retired, history=(*version.history, {**line, "event": event}))

@@ -152,13 +152,18 @@ def finish_collection(store: VectorStore, collection: str) -> None:
 def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
     """The version that readers are taken back to.
 
+    Going back twice goes nowhere further: whoever repeats the command in doubt finds readers where
+    the first one took them.
+
     Args:
         state: of the manifest.
-        number: that was asked for; without it the version that was published before.
+        number: that was asked for; without it the version that was published before, or the
+            published one when a rollback has brought readers there.
 
     Raises:
         RefusedError: there is none, or it was never published.
     """
+    published = state.published
     if number is not None:
         version = state.version(number)
         if version.published is None:
@@ -167,10 +172,15 @@ def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
                 hint=f"to publish it: embedmill publish {version.number}",
             )
         return version
+    if published is not None and _last_event(published) == "restored":
+        return published
     kept = [
         version
         for version in state.versions
-        if version.state == "retired" and version.published and version.pruned is None
+        if version.state == "retired"
+        and version.published
+        and version.pruned is None
+        and _last_event(version) != "rolled-back"
     ]
     if not kept:
         raise RefusedError(
@@ -180,3 +190,12 @@ def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
             hint="see what there is with: embedmill versions",
         )
     return max(kept, key=lambda version: (version.retired or "", version.number))
+
+
+def _last_event(version: IndexVersion) -> str:
+    """How readers last came to it or left it."""
+    moves = [line["event"] for line in version.history if line["event"] in _MOVES]
+    return moves[-1] if moves else ""
+
+
+_MOVES = {"published", "restored", "retired", "rolled-back"}

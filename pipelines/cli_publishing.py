@@ -217,7 +217,7 @@ def _report(settings: Settings, done: Publication, *, as_json: bool) -> None:
         print_json(_as_json(settings, done))
         return
     after, before = done.switch.after, done.switch.before
-    lines = [f"{after.name} of index {settings.index} was published already; nothing was changed"]
+    lines = [f"readers of index {settings.index} saw {after.name} already; nothing was changed"]
     if done.switch.changed:
         instead = f" instead of {before.name}" if before is not None else ""
         lines = [f"readers of index {settings.index} see {after.name} now{instead}"]

@@ -122,15 +122,27 @@ def test_without_a_version_that_is_ready_it_says_how_to_build_one(small_index):
     assert "embedmill reembed" in caught.value.hint
 
 
-def test_rolling_back_takes_readers_to_the_version_before_and_forth_again(index):
+def test_rolling_back_takes_readers_to_the_version_before(index):
     index.publish()
     done = index.rollback()
     assert (done.switch.before.number, done.switch.after.number) == (2, 1)
     assert states(index) == ["published", "retired"]
     assert alias(index) == "small--v1"
     assert index.manifest.published.history[-1]["event"] == "restored"
-    assert index.rollback().switch.after.number == 2
+    assert index.manifest.version(2).history[-1]["event"] == "rolled-back"
+
+
+def test_rolling_back_twice_goes_no_further_and_a_version_may_be_named(index):
+    index.publish()
+    index.rollback()
+    again = index.rollback()
+    assert (again.switch.changed, again.switch.after.number) == (False, 1)
+    assert index.rollback(2).switch.after.number == 2
     assert alias(index) == "small--v2"
+    assert not index.rollback().switch.changed
+    assert index.rollback(1).switch.changed
+    assert index.publish().switch.after.number == 2
+    assert index.rollback().switch.after.number == 1
 
 
 def test_rolling_back_waits_for_neither_sync_nor_build(index):

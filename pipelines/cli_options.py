@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, NoReturn, ParamSpec, TypeVar
@@ -25,7 +26,7 @@ from embedmill.settings_file import load_settings
 
 # Exit statuses, documented in the README.
 OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED = range(7)
-FINDINGS, WAITING, WITHHELD, INTERRUPTED = 7, 8, 9, 75
+FINDINGS, WAITING, WITHHELD, UNTOLD, TAKEN_BACK, INTERRUPTED = 7, 8, 9, 10, 11, 75
 _BY_CODE = {"interrupted": INTERRUPTED, DeletionsWithheldError.code: WITHHELD}
 
 P = ParamSpec("P")
@@ -75,6 +76,18 @@ def configure_logging(*, verbose: bool) -> None:
     # Libraries that log whole requests at INFO say nothing a user of ours needs.
     for name in ("httpx", "sentence_transformers", "ray"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def seconds(text: str, option: str) -> float:
+    """A time as people write it: ``90s``, ``30m``, ``2h``.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh])", text)
+    if found is None:
+        raise SettingsError(f"{option} takes a time like 90s, 30m or 2h, not {text!r}")
+    return float(found.group(1)) * {"s": 1, "m": 60, "h": 3600}[found.group(2)]
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,10 @@ from embedmill.errors import SettingsError
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
+    INTERRUPTED,
+    OK,
+    TAKEN_BACK,
+    UNTOLD,
     ConfigOption,
     IndexOption,
     JsonOption,
@@ -21,6 +27,7 @@ from pipelines.cli_options import (
     out,
     print_lines,
     reports_errors,
+    seconds,
     settings_from,
 )
 from pipelines.cli_reading import print_json
@@ -35,6 +42,7 @@ from pipelines.cli_running import (
 )
 from pipelines.publish import Publication
 from pipelines.run_options import RunOptions
+from pipelines.watch import Watched, WatchPlan, watch
 
 ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
 VersionArgument = Annotated[
@@ -99,6 +107,22 @@ def publish_command(
     config: ConfigOption = DEFAULT_CONFIG,
     index: IndexOption = None,
     overrides: SetOption = None,
+    watch_for: Annotated[
+        str | None,
+        typer.Option(
+            "--watch", metavar="TIME", help="Watch the publication for 30m, 2h; needs --check."
+        ),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="For the shell; when it fails three times in a row, readers are taken back.",
+        ),
+    ] = None,
+    check_every: Annotated[
+        str, typer.Option(metavar="TIME", help="From one check to the next, and its limit.")
+    ] = "30s",
     local: LocalOption = False,
     address: AddressOption = None,
     take_over: TakeOverOption = False,
@@ -113,12 +137,30 @@ def publish_command(
     from pipelines.publish import publish
 
     configure_logging(verbose=verbose)
+    plan = _watch_plan(watch_for, check, check_every)
     number = version_number(version)
     settings = settings_from(config, overrides, index)
     choices = RunOptions(take_over=take_over)
     with running(settings, choices, local=local, address=address) as (executor, options):
         done = publish(settings, executor, options, number=number)
-    _report(settings, done, as_json=as_json)
+    watched = None
+    if plan is not None:
+        err.print(f"{done.switch.after.name} is published; watching it", highlight=False)
+        # Nothing runs meanwhile but the check.
+        with running(settings, choices, local=True) as (_, options):
+            watched = watch(settings, done.switch.after, plan, stop=options.stop)
+    _report(settings, done, watched, as_json=as_json)
+
+
+def _watch_plan(watch_for: str | None, check: str | None, every: str) -> WatchPlan | None:
+    if (watch_for is None) != (check is None):
+        raise SettingsError(
+            "--watch and --check go together",
+            hint="for instance: --watch 30m --check 'curl -fsS http://search/health'",
+        )
+    if watch_for is None or check is None:
+        return None
+    return WatchPlan(check, seconds(watch_for, "--watch"), seconds(every, "--check-every"))
 
 
 @reports_errors
@@ -141,7 +183,7 @@ def rollback_command(
     number = version_number(version)
     settings = settings_from(config, overrides, index)
     done = rollback(settings, number=number)
-    _report(settings, done, as_json=as_json)
+    _report(settings, done, None, as_json=as_json)
 
 
 @reports_errors
@@ -212,25 +254,65 @@ def version_number(text: str | None) -> int | None:
     return int(digits)
 
 
-def _report(settings: Settings, done: Publication, *, as_json: bool) -> None:
+def _report(
+    settings: Settings, done: Publication, watched: Watched | None, *, as_json: bool
+) -> None:
+    """Say what was done, and end with the status that fits."""
+    told = [*done.told, *(watched.back.told if watched and watched.back else ())]
     if as_json:
-        print_json(_as_json(settings, done))
-        return
+        print_json(_as_json(settings, done, watched))
+    else:
+        print_lines(_lines(settings, done))
+        if watched is not None:
+            print_lines(_watch_lines(watched))
+    untold = [delivery for delivery in told if not delivery.delivered]
+    for delivery in untold:
+        err.print(
+            f"{delivery.hook} was not told after {delivery.tries} tries: {delivery.error}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if untold:
+        err.print("  next: run the same command again: it tells whoever was not told yet")
+    if watched is not None and watched.ended == "rolled-back":
+        raise typer.Exit(TAKEN_BACK)
+    if watched is not None and watched.ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(UNTOLD if untold else OK)
+
+
+def _lines(settings: Settings, done: Publication) -> Iterator[str]:
     after, before = done.switch.after, done.switch.before
-    lines = [f"readers of index {settings.index} saw {after.name} already; nothing was changed"]
     if done.switch.changed:
         instead = f" instead of {before.name}" if before is not None else ""
-        lines = [f"readers of index {settings.index} see {after.name} now{instead}"]
-    lines.append(f"collection {after.collection}, alias {settings.index}, run {done.run}")
+        yield f"readers of index {settings.index} see {after.name} now{instead}"
+    else:
+        yield f"readers of index {settings.index} saw {after.name} already; nothing was changed"
+    yield f"collection {after.collection}, alias {settings.index}, run {done.run}"
     if done.lacking:
-        lines.append(
+        yield (
             f"it lacks {done.lacking:,} segments that syncs brought since; an ingest with its own "
             "settings takes them in"
         )
-    print_lines(lines)
+    heard = [delivery.hook for delivery in done.told if delivery.delivered]
+    if heard:
+        yield f"told: {', '.join(heard)}"
 
 
-def _as_json(settings: Settings, done: Publication) -> dict[str, Any]:
+def _watch_lines(watched: Watched) -> Iterator[str]:
+    counted = f"{watched.checks:,} checks, {watched.failed:,} failed"
+    if watched.back is not None:
+        yield f"{counted}: readers were taken back to {watched.back.switch.after.name}"
+    elif watched.ended == "overtaken":
+        yield f"{counted}: somebody else moved readers meanwhile; nothing was done"
+    elif watched.ended == "interrupted":
+        yield f"{counted}: the watch was stopped; the version stays published"
+    else:
+        yield f"{counted}: the version stays published"
+
+
+def _as_json(settings: Settings, done: Publication, watched: Watched | None) -> dict[str, Any]:
     before, after = done.switch.before, done.switch.after
     return {
         "index": settings.index,
@@ -240,4 +322,12 @@ def _as_json(settings: Settings, done: Publication) -> dict[str, Any]:
         "before": before and before.number,
         "collection": after.collection,
         "lacking_segments": done.lacking,
+        "told": [asdict(delivery) for delivery in done.told],
+        "watch": watched
+        and {
+            "checks": watched.checks,
+            "failed": watched.failed,
+            "ended": watched.ended,
+            "back_to": watched.back and watched.back.switch.after.number,
+        },
     }

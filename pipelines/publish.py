@@ -112,6 +112,7 @@ def rollback(
     """
     manifest = Manifest(workspace_of(settings), settings.index)
     target = rollback_target(manifest.read(), number)
+    require_publishable(target)
     with short_run(settings, "rollback", target) as (run, store):
         require_collection(store, target)
         done = _switched(settings, manifest, store, target.number, "restored", run)

@@ -1,0 +1,122 @@
+"""Watching a publication: a command that fails often enough takes readers back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from embedmill.assembly import workspace_of
+from embedmill.manifest import IndexVersion, Manifest
+from embedmill.settings import Settings
+from pipelines.publish import Publication, rollback
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPlan:
+    """How a publication is watched.
+
+    Attributes:
+        command: for the shell; any status but 0 is a failure.
+        for_s: seconds to watch.
+        every_s: seconds between the starts of two checks; a check that takes longer has failed.
+        failures: so many in a row take readers back: one may be an accident.
+    """
+
+    command: str
+    for_s: float
+    every_s: float = 30.0
+    failures: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What became of it.
+
+    Attributes:
+        checks: so many were made.
+        failed: of these.
+        back: the rollback, or None.
+        ended: ``time`` is up, ``rolled-back``, ``interrupted``, or ``overtaken`` by somebody who
+            published or rolled back meanwhile.
+    """
+
+    checks: int
+    failed: int
+    back: Publication | None
+    ended: str
+
+
+def run_check(command: str, environment: Mapping[str, str], timeout_s: float) -> str:
+    """Run a check; what went wrong, or nothing."""
+    try:
+        done = subprocess.run(  # noqa: S602 - a person typed it for the shell
+            command,
+            shell=True,
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {timeout_s:g} s"
+    if done.returncode == 0:
+        return ""
+    said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+    return f"status {done.returncode}" + (f": {said[-1][:200]}" if said else "")
+
+
+def watch(
+    settings: Settings,
+    published: IndexVersion,
+    plan: WatchPlan,
+    *,
+    stop: threading.Event | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    check: Callable[[str, Mapping[str, str], float], str] = run_check,
+) -> Watched:
+    """Check until the time is up; take readers back when it fails too often in a row.
+
+    No lease is held: syncs go on, and anybody may publish or roll back.
+
+    Args:
+        settings: of the index.
+        published: that is watched.
+        plan: how.
+        stop: when set, the watch ends and the version stays.
+        clock: monotonic seconds.
+        sleep: waits for so many seconds.
+        check: runs the command with these variables; returns what went wrong, or nothing.
+    """
+    manifest = Manifest(workspace_of(settings), settings.index)
+    variables = {
+        "EMBEDMILL_INDEX": settings.index,
+        "EMBEDMILL_VERSION": str(published.number),
+        "EMBEDMILL_COLLECTION": published.collection,
+    }
+    deadline, checks, failed, in_a_row = clock() + plan.for_s, 0, 0, 0
+    while True:
+        if stop is not None and stop.is_set():
+            return Watched(checks, failed, None, "interrupted")
+        now = manifest.read().published
+        if now is None or now.number != published.number:
+            return Watched(checks, failed, None, "overtaken")
+        began = clock()
+        problem = check(plan.command, variables, plan.every_s)
+        checks += 1
+        failed, in_a_row = (failed + 1, in_a_row + 1) if problem else (failed, 0)
+        if problem:
+            log.warning("check %d of %s failed: %s", checks, published.name, problem)
+        if in_a_row >= plan.failures:
+            return Watched(checks, failed, rollback(settings, sleep=sleep), "rolled-back")
+        rest = max(0.0, plan.every_s - (clock() - began))
+        if clock() + rest > deadline:
+            return Watched(checks, failed, None, "time")
+        sleep(rest)

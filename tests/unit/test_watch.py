@@ -1,0 +1,90 @@
+"""A watched publication: failing checks take readers back, one bad check does not."""
+
+import threading
+
+import pytest
+
+from embedmill.errors import SettingsError
+from pipelines.cli_options import seconds
+from pipelines.watch import WatchPlan, run_check, watch
+
+
+@pytest.fixture
+def index(small_index):
+    made = small_index()
+    made.ingest({"a": "one two three"})
+    made.swap(embedder={"kind": "hashing", "dimension": 12})
+    made.reembed()
+    made.publish()
+    return made
+
+
+def watched(index, results, *, for_s=100.0, **more):
+    """Watch with planned results of the check; what it was given, and what became of it."""
+    planned, given = list(results), []
+
+    def check(command, variables, timeout_s):
+        given.append(variables)
+        result = planned.pop(0) if planned else ""
+        return result() if callable(result) else result
+
+    with index.seams():
+        plan = WatchPlan("check", for_s, every_s=10.0)
+        done = watch(
+            index.settings,
+            index.manifest.published,
+            plan,
+            clock=index.clock,
+            sleep=index.clock.sleep,
+            check=check,
+            **more,
+        )
+    return done, given
+
+
+def test_good_checks_leave_the_version_published(index):
+    done, given = watched(index, [])
+    assert (done.checks, done.failed, done.ended) == (11, 0, "time")
+    assert index.manifest.published.number == 2
+    assert given[0]["EMBEDMILL_VERSION"] == "2"
+    assert given[0]["EMBEDMILL_COLLECTION"] == "small--v2"
+
+
+def test_one_bad_check_is_an_accident_three_in_a_row_are_not(index):
+    done, _ = watched(index, ["down", "down", "", "down", "", "down", "down"])
+    assert (done.failed, done.ended) == (5, "time")
+    assert index.manifest.published.number == 2
+    done, _ = watched(index, ["", "down", "down", "down"])
+    assert (done.checks, done.ended) == (4, "rolled-back")
+    assert done.back.switch.after.number == 1
+    assert index.manifest.published.number == 1
+
+
+def test_who_moved_readers_meanwhile_is_not_overruled(index):
+    done, _ = watched(index, [lambda: index.rollback() and "", "down", "down", "down"])
+    assert (done.checks, done.ended) == (1, "overtaken")
+    assert index.manifest.published.number == 1
+
+
+def test_a_watch_that_is_stopped_leaves_the_version_published(index):
+    stop = threading.Event()
+    done, _ = watched(index, [lambda: stop.set() or "down"], stop=stop)
+    assert (done.checks, done.ended) == (1, "interrupted")
+    assert index.manifest.published.number == 2
+
+
+def test_a_check_is_a_command_for_the_shell():
+    assert run_check('test "$EMBEDMILL_VERSION" = 2', {"EMBEDMILL_VERSION": "2"}, 10) == ""
+    assert run_check("echo broken >&2; exit 3", {}, 10) == "status 3: broken"
+    assert run_check("sleep 60", {}, 0.2) == "no answer within 0.2 s"
+
+
+@pytest.mark.parametrize(("text", "number"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])
+def test_times_are_written_with_their_unit(text, number):
+    assert seconds(text, "--watch") == number
+
+
+@pytest.mark.parametrize("text", ["30", "m", "-3s", "3d"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(SettingsError, match="--watch takes a time"):
+        seconds(text, "--watch")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from embedmill.errors import SettingsError
+from embedmill.gate import failed_gates
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -48,6 +49,23 @@ ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index
 VersionArgument = Annotated[
     str | None, typer.Argument(metavar="[VERSION]", help="3, or v3.", show_default=False)
 ]
+WatchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--watch", metavar="TIME", help="Watch the publication for 30m, 2h; needs --check."
+    ),
+]
+CheckOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="For the shell; when it fails three times in a row, readers are taken back.",
+    ),
+]
+CheckEveryOption = Annotated[
+    str, typer.Option(metavar="TIME", help="From one check to the next, and its limit.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Although a gate speaks against it.")]
 
 
 @reports_errors
@@ -107,22 +125,10 @@ def publish_command(
     config: ConfigOption = DEFAULT_CONFIG,
     index: IndexOption = None,
     overrides: SetOption = None,
-    watch_for: Annotated[
-        str | None,
-        typer.Option(
-            "--watch", metavar="TIME", help="Watch the publication for 30m, 2h; needs --check."
-        ),
-    ] = None,
-    check: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="For the shell; when it fails three times in a row, readers are taken back.",
-        ),
-    ] = None,
-    check_every: Annotated[
-        str, typer.Option(metavar="TIME", help="From one check to the next, and its limit.")
-    ] = "30s",
+    watch_for: WatchOption = None,
+    check: CheckOption = None,
+    check_every: CheckEveryOption = "30s",
+    force: ForceOption = False,
     local: LocalOption = False,
     address: AddressOption = None,
     take_over: TakeOverOption = False,
@@ -142,7 +148,7 @@ def publish_command(
     settings = settings_from(config, overrides, index)
     choices = RunOptions(take_over=take_over)
     with running(settings, choices, local=local, address=address) as (executor, options):
-        done = publish(settings, executor, options, number=number)
+        done = publish(settings, executor, options, number=number, force=force)
     watched = None
     if plan is not None:
         err.print(f"{done.switch.after.name} is published; watching it", highlight=False)
@@ -290,6 +296,10 @@ def _lines(settings: Settings, done: Publication) -> Iterator[str]:
     else:
         yield f"readers of index {settings.index} saw {after.name} already; nothing was changed"
     yield f"collection {after.collection}, alias {settings.index}, run {done.run}"
+    if done.gates:
+        failed = ", ".join(gate.name for gate in failed_gates(done.gates))
+        said = f"published although these failed: {failed}" if failed else "none speaks against it"
+        yield f"{len(done.gates)} gates: {said}"
     if done.lacking:
         yield (
             f"it lacks {done.lacking:,} segments that syncs brought since; an ingest with its own "
@@ -322,6 +332,7 @@ def _as_json(settings: Settings, done: Publication, watched: Watched | None) -> 
         "before": before and before.number,
         "collection": after.collection,
         "lacking_segments": done.lacking,
+        "gates": [result.to_json() for result in done.gates],
         "told": [asdict(delivery) for delivery in done.told],
         "watch": watched
         and {

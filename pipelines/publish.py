@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from embedmill.announcing import Delivery
-from embedmill.arrivals import tell_of_arrival
+from embedmill.announcing import Delivery, announce, keep_event
+from embedmill.arrivals import refusal_event, tell_of_arrival
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import RefusedError
 from embedmill.executor import Executor
+from embedmill.gate import GateResult, failed_gates
+from embedmill.gates.run import run_gates
 from embedmill.lease import take_lease
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.publishing import (
@@ -24,6 +27,7 @@ from embedmill.publishing import (
     switch,
 )
 from embedmill.run_context import utc_now, who
+from embedmill.run_report import read_reports
 from embedmill.settings import Settings
 from embedmill.vector_store import VectorStore
 from embedmill.versioning import built_version, recipe_changes
@@ -32,6 +36,8 @@ from pipelines.filling import EMBED, WRITE
 from pipelines.reembed import reembed
 from pipelines.run_options import RunOptions
 from pipelines.short_run import short_run
+
+Gates = Callable[[Settings, IndexVersion, IndexVersion | None, VectorStore], Sequence[GateResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +50,14 @@ class Publication:
         lacking: segments that the version now published has not taken in: after a rollback, what
             syncs brought since it was retired.
         told: what became of telling others.
+        gates: what the version showed; empty where none were asked.
     """
 
     run: str
     switch: Switch
     lacking: int
     told: Sequence[Delivery] = ()
+    gates: Sequence[GateResult] = ()
 
 
 def publish(
@@ -58,6 +66,8 @@ def publish(
     options: RunOptions,
     *,
     number: int | None = None,
+    force: bool = False,
+    gates: Gates = run_gates,
 ) -> Publication:
     """Send readers to a version that is complete, checked and caught up.
 
@@ -69,9 +79,11 @@ def publish(
         options: of this run.
         number: of the version; without it the one that the settings ask for, or else the newest
             that is ready.
+        force: publish although a gate speaks against it; what they say is recorded all the same.
+        gates: that it must pass.
 
     Raises:
-        RefusedError: nothing was changed; the message says what is missing.
+        RefusedError: readers see what they saw; the message says what is missing.
         IndexLockedError: a run or a build goes on.
         StopRunError: the manifest says it, and the alias could not be moved.
     """
@@ -84,11 +96,19 @@ def publish(
         if target.state != "published":
             require_publishable(target)
             _require_nothing_lacking(settings, executor, options, target)
-        with short_run(settings, "publish", target) as (run, store):
+        results: Sequence[GateResult] = ()
+        with (
+            _refusals_are_told(settings, options.sleep),
+            short_run(settings, "publish", target) as (run, store),
+        ):
             require_collection(store, target)
             finish_collection(store, target.collection)
+            if target.state != "published":
+                results = _held_to(gates, settings, manifest, store, target.number)
+                if not force:
+                    _require_passed(settings, manifest, target, results, run)
             done = _switched(settings, manifest, store, target.number, "published", run)
-    return _settled(settings, run, done, options.sleep)
+    return replace(_settled(settings, run, done, options.sleep), gates=results)
 
 
 def rollback(
@@ -158,6 +178,54 @@ def _require_nothing_lacking(
             hint="run embedmill reembed with the settings of that version, then publish again; or "
             "embedmill rollback takes it as it is",
         )
+
+
+def _held_to(
+    gates: Gates, settings: Settings, manifest: Manifest, store: VectorStore, number: int
+) -> Sequence[GateResult]:
+    """Ask the gates, and record what they say."""
+    state = manifest.read()
+    results = gates(settings, state.version(number), state.published, store)
+    said = tuple(result.to_json() for result in results)
+    manifest.amend(number, lambda version: replace(version, gates=said))
+    return results
+
+
+def _require_passed(
+    settings: Settings,
+    manifest: Manifest,
+    target: IndexVersion,
+    results: Sequence[GateResult],
+    run: str,
+) -> None:
+    failed = failed_gates(results)
+    if not failed:
+        return
+    listed = "\n".join(f"  {gate.name}: {gate.message}" for gate in failed)
+    line = {"at": utc_now(), "by": who(), "run": run}
+    published = manifest.read().published
+    event = refusal_event(settings.index, target, published, line, listed)
+    keep_event(workspace_of(settings), settings.index, run, event)
+    raise RefusedError(
+        f"{target.name} does not pass {len(failed)} of {len(results)} gates; readers see what they "
+        f"saw:\n{listed}",
+        code="gates",
+        hint="see all figures with embedmill evaluate; mend what is wrong, change gates in the "
+        "settings, or publish all the same with --force",
+    )
+
+
+@contextmanager
+def _refusals_are_told(settings: Settings, sleep: Callable[[float], None]) -> Iterator[None]:
+    """Tell of a version that was not let through, after the store is let go."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.code == "gates":
+            workspace = workspace_of(settings)
+            run = next(read_reports(workspace, settings.index))[0]
+            announce(workspace, settings.index, run, settings.hooks, at=utc_now(), sleep=sleep)
+        raise
 
 
 def _switched(

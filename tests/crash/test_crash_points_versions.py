@@ -48,7 +48,9 @@ class TwoRecipes(CrashIndex):
 
     def publish(self, process=None):
         with self.living(process):
-            return run_inline(lambda e: publish(self.settings, e, RunOptions()))
+            return run_inline(
+                lambda e: publish(self.settings, e, RunOptions(), gates=lambda *_: ())
+            )
 
     def rollback(self, process=None):
         with self.living(process):

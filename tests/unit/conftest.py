@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -119,20 +120,22 @@ class SmallIndex:
         rebuilt = self._run(reembed, executor, **options)
         return rebuilt and rebuilt.report
 
-    def publish(self, number=None, executor=None, **options):
-        return self._run(publish, executor, number=number, **options)
+    def publish(self, number=None, executor=None, *, force=False, gates=None, **options):
+        """Publish; without gates unless they are given."""
+        checked = gates or (lambda *_: ())
+        pipeline = partial(publish, number=number, force=force, gates=checked)
+        return self._run(pipeline, executor, **options)
 
     def rollback(self, number=None):
         with self.seams():
             return rollback(self.settings, number=number)
 
-    def _run(self, pipeline, executor=None, number=None, **options):
+    def _run(self, pipeline, executor=None, **options):
         executor = executor or InlineExecutor()
         choices = RunOptions(clock=self.clock, sleep=self.clock.sleep, **options)
-        more = {} if number is None else {"number": number}
         with self.seams():
             try:
-                return pipeline(self.settings, executor, choices, **more)
+                return pipeline(self.settings, executor, choices)
             finally:
                 executor.close()
 

@@ -44,7 +44,7 @@ def test_records_and_vectors_go_and_shared_chunks_stay(index):
     done = pruned(index)
     assert [version.number for version in done.versions] == [1]
     assert collections(index) == ["small--v2"]
-    assert index.count_of(one.embedding.id) == 0
+    assert index.count_of(f"vectors/{one.chunking.id}/{one.embedding.id}") == 0
     assert index.count_of("applied/small--v1") == 0
     assert index.count_of(two.embedding.id) > 0
     assert index.count_of(f"chunks/{one.chunking.id}") > 0

@@ -1,5 +1,7 @@
 """Publishing and rolling back: one step for readers, whatever happens around it."""
 
+import json
+import sys
 import threading
 
 import pytest
@@ -12,6 +14,7 @@ from embedmill.errors import (
     StopRunError,
     TransientError,
 )
+from embedmill.gate import GateResult
 from embedmill.lease import take_lease
 from embedmill.manifest import Manifest
 from embedmill.publishing import mirror, switch
@@ -275,3 +278,82 @@ def test_a_version_may_be_written_either_way(text, number):
 def test_what_is_no_version_is_refused(text):
     with pytest.raises(RefusedError, match="is no version"):
         version_number(text)
+
+
+def gate(name, word):
+    return GateResult(name, word, {"share": 0.1}, {"least": 0.5}, f"{name} {word}")
+
+
+def test_what_the_gates_say_is_recorded_and_lets_the_version_through(index):
+    asked = []
+
+    def gates(settings, candidate, published, store):
+        asked.append((candidate.number, published.number, store.count(candidate.collection)))
+        return (gate("one", "passed"), gate("two", "not-applicable"))
+
+    done = index.publish(gates=gates)
+    assert asked == [(2, 1, 2)]
+    assert [result.name for result in done.gates] == ["one", "two"]
+    assert [line["name"] for line in index.manifest.version(2).gates] == ["one", "two"]
+    # Published already: nothing is asked again.
+    index.publish(gates=gates)
+    assert len(asked) == 1
+
+
+def test_a_version_that_fails_a_gate_is_refused_unless_it_is_forced(index, tmp_path):
+    target = tmp_path / "event.json"
+    code = f"import sys, pathlib; pathlib.Path({str(target)!r}).write_text(sys.stdin.read())"
+    hook = {"kind": "command", "command": [sys.executable, "-c", code]}
+    index.swap(hooks=[hook])
+
+    def gates(*_):
+        return (gate("one", "passed"), gate("two", "failed"))
+
+    with pytest.raises(RefusedError, match="does not pass 1 of 2 gates") as caught:
+        index.publish(gates=gates)
+    assert "two: two failed" in str(caught.value)
+    assert "--force" in caught.value.hint
+    assert states(index) == ["published", "ready"]
+    assert alias(index) == "small--v1"
+    assert index.manifest.version(2).gates[1]["figures"] == {"share": 0.1}
+    assert next(read_reports(index.workspace, "small"))[1].status == "failed"
+    event = json.loads(target.read_text())
+    assert (event["event"], event["version"]["number"]) == ("failed", 2)
+    assert "two failed" in event["reason"]
+    done = index.publish(gates=gates, force=True)
+    assert done.switch.changed
+    assert json.loads(target.read_text())["event"] == "published"
+
+
+def test_the_real_gates_let_a_healthy_version_through_and_stop_a_broken_one(small_index):
+    from embedmill.gates.run import run_gates
+
+    words = ["red", "green", "blue", "black", "white", "pink", "grey", "brown", "gold", "silver"]
+    texts = {f"d{n}": f"{words[n % 10]} {words[n // 10]} item{n}" for n in range(60)}
+    index = small_index(embedder={"kind": "hashing", "dimension": 64})
+    index.ingest(texts)
+    index.swap(embedder={"kind": "hashing", "dimension": 96})
+
+    class Broken:
+        """Every text has the same vector."""
+
+        def __init__(self, real):
+            self.recipe = real.recipe
+            self._real = real
+
+        def embed(self, texts, role):
+            embedded = self._real.embed(texts, role)
+            embedded.vectors[:] = embedded.vectors[0]
+            return embedded
+
+    index.wrappers["embedder"] = Broken
+    index.reembed()
+    index.wrappers.clear()
+    with pytest.raises(RefusedError, match="does not pass"):
+        index.publish(gates=run_gates)
+    assert index.manifest.published.number == 1
+    index.swap(embedder={"kind": "hashing", "dimension": 80})
+    index.reembed()
+    done = index.publish(gates=run_gates)
+    assert done.switch.after.number == 3
+    assert len(index.manifest.version(3).gates) > 5

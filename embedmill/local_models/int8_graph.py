@@ -94,19 +94,23 @@ def int8_graph(graph: ov.Model, model: ModelDescription) -> ov.Model:
 
 
 def _batches(model: ModelDescription) -> Iterator[tuple[Integers, Integers]]:
-    """Passages of one to twelve sentences, in an order that puts unlike ones beside each other."""
+    """Passages as long as chunks are, and as short as questions are."""
     tokenizer = load_tokenizer(model.location.directory)
     tokenizer.enable_truncation(model.window)
-    count = len(_SENTENCES)
-    passages = [
-        " ".join(_SENTENCES[(7 * number + 11 * step) % count] for step in range(1 + number % 12))
-        for number in range(_PASSAGES)
-    ]
-    passages.sort(key=len)
+    passages = sorted(map(_passage, range(_PASSAGES)), key=len)
     for start in range(0, _PASSAGES, _ROWS):
         encodings = tokenizer.encode_batch(passages[start : start + _ROWS])
         ids, mask, _ = padded(encodings, model.pad_id)
         yield ids, mask
+
+
+def _passage(number: int) -> str:
+    """One to twelve sentences, unlike ones beside each other; every third passage a few words."""
+    count = len(_SENTENCES)
+    chosen = [_SENTENCES[(7 * number + 11 * step) % count] for step in range(1 + number % 12)]
+    if number % 3 == 0:
+        return " ".join(chosen[0].split()[: 1 + number // 3 % 8])
+    return " ".join(chosen)
 
 
 def _vectors(graph: ov.Model, batches: list[tuple[Integers, Integers]]) -> Vectors:

@@ -51,7 +51,7 @@ class LocalModel(Protocol):
 
     Attributes:
         backend: what computes.
-        form: of the batches that it likes best.
+        form: of the batches that it likes best; may change when memory turns out to be short.
     """
 
     backend: Backend

@@ -181,7 +181,9 @@ class SentenceTransformersSettings(Frozen):
         default=None, gt=0, description="A smaller window than the model's own."
     )
     batch_size: int | None = Field(
-        default=None, gt=0, description="Texts per forward pass; without it 8 on CPU, 64 on GPU."
+        default=None,
+        gt=0,
+        description="Texts per forward pass; without it as many as are fastest on the device.",
     )
 
     @model_validator(mode="after")

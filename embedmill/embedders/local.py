@@ -55,10 +55,9 @@ class LocalEmbedder:
         self._dimension = description.computed_dimension
         self.model = load_local_model(description, settings, recipe)
         self._encoder = TextEncoder(location.directory, recipe)
-        form = self.model.form
-        self._rows = settings.batch_size or form.rows
-        self._tokens = 0 if settings.batch_size else form.tokens
-        self._streams = ThreadPoolExecutor(form.streams) if form.streams > 1 else None
+        self._batch_size = settings.batch_size
+        streams = self.model.form.streams
+        self._streams = ThreadPoolExecutor(streams) if streams > 1 else None
 
     def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         """Embed ``texts``; see :class:`~embedmill.embedder.Embedder`."""
@@ -92,7 +91,9 @@ class LocalEmbedder:
         self, lengths: dict[int, int], compute: Callable[[list[int]], Failure]
     ) -> dict[int, PermanentError]:
         """Compute all rows; return why some failed."""
-        batches = list(length_batches(lengths, self._rows, self._tokens))
+        form = self.model.form
+        rows, tokens = (self._batch_size, 0) if self._batch_size else (form.rows, form.tokens)
+        batches = list(length_batches(lengths, rows, tokens))
 
         def failures_of(batch: list[int]) -> dict[int, PermanentError]:
             return failures_by_halving(batch, compute)

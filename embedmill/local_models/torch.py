@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +22,9 @@ from embedmill.local_model import Backend, BatchForm, TokenIds, padded
 # faster than 32, 64 or 256. Short texts share a batch up to as many tokens as 8 such rows have at
 # most: 8 % faster for texts of 40 tokens.
 _ON_CPU = BatchForm(rows=8, tokens=2048)
-# Of the same form; a GPU idles on 64 short texts.
-_ON_GPU = BatchForm(rows=64, tokens=16_384)
+# As many rows as make so many tokens: a GPU idles on 64 short texts, and its memory does not take
+# 64 of 8,192 tokens. While one batch is computed the next is put together and copied.
+_ON_GPU = BatchForm(rows=1, tokens=32_768, streams=2)
 
 
 class TorchModel:
@@ -71,6 +73,7 @@ class TorchModel:
             with torch.inference_mode():
                 return self._forward(texts, prompt_tokens)
         except torch.OutOfMemoryError as error:
+            self._shrink(texts)
             failure: PermanentError | TransientError = TransientError(
                 f"the GPU's memory does not take one text of {len(texts[0])} tokens: {error}",
                 code="gpu-memory",
@@ -85,10 +88,18 @@ class TorchModel:
             torch.cuda.empty_cache()
         raise failure
 
+    def _shrink(self, texts: Sequence[TokenIds]) -> None:
+        """Later batches have half the tokens of one that the memory did not take."""
+        tokens = len(texts) * max(map(len, texts)) // 2
+        self.form = replace(self.form, tokens=min(self.form.tokens, tokens))
+
     def _forward(self, texts: Sequence[TokenIds], prompt_tokens: int) -> Vectors:
         """What the transformer and the pooling read; ``prompt_length`` only some pooling does."""
-        table = padded(texts, self._pad_id, left=self._pads_left)
-        ids, mask, types = self._torch.from_numpy(table).to(self._device)
+        table = self._torch.from_numpy(padded(texts, self._pad_id, left=self._pads_left))
+        if self._device.type == "cuda":
+            # From pinned memory it is copied while the GPU computes.
+            table = table.pin_memory()
+        ids, mask, types = table.to(self._device, non_blocking=not self._on_cpu)
         features = {"input_ids": ids, "attention_mask": mask, "prompt_length": prompt_tokens}
         if self._wants_types:
             features["token_type_ids"] = types

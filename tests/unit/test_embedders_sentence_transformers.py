@@ -5,6 +5,7 @@ from embedmill.chunkers.build import build_chunker
 from embedmill.embedder import EmbeddedTexts
 from embedmill.embedders.build import build_embedder, embedding_recipe
 from embedmill.errors import RecipeMismatchError, SettingsError
+from embedmill.local_model import BatchForm
 from embedmill.parser import ParsedDocument
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.settings import SentenceTransformersSettings, SplittingChunkerSettings
@@ -132,3 +133,26 @@ def test_a_given_batch_size_changes_no_vector(minilm):
     embedder = build_embedder(settings, minilm.recipe)
     difference = embedder.embed(TEXTS, "document").vectors - minilm.embed(TEXTS, "document").vectors
     assert np.abs(difference).max() < 1e-5
+
+
+def test_a_batch_that_memory_does_not_take_is_halved_and_later_ones_are_smaller(minilm):
+    torch = pytest.importorskip("torch")
+    settings = SETTINGS.model_copy(update={"backend": "torch"})
+    embedder = build_embedder(settings, minilm.recipe)
+    forward, seen = embedder.model._forward, []
+
+    def short_of_memory(texts, prompt_tokens):
+        seen.append(len(texts))
+        if len(texts) > 2:
+            raise torch.OutOfMemoryError("no memory")
+        return forward(texts, prompt_tokens)
+
+    embedder.model._forward = short_of_memory
+    texts = [f"text number {number}" for number in range(8)]
+    embedder.model.form = BatchForm(rows=1, tokens=1000)
+    first = embedder.embed(texts, "document").vectors
+    assert seen == [8, 4, 2, 2, 4, 2, 2]
+    assert np.abs(first - minilm.embed(texts, "document").vectors).max() < 1e-5
+    seen.clear()
+    embedder.embed(texts, "document")
+    assert seen == [2, 2, 2, 2]

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -137,6 +138,7 @@ def test_a_backend_that_computes_something_else_is_refused(tmp_path, monkeypatch
 def test_neither_torch_nor_the_network_is_needed():
     program = """
 import sys
+import warnings
 from embedmill.embedders.build import build_embedder, embedding_recipe
 from embedmill.settings import SentenceTransformersSettings
 
@@ -178,3 +180,67 @@ def test_without_any_backend_the_install_line_is_told(monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         build_embedder(settings(backend="auto"), recipe)
     assert "pip install 'embedmill[cpu]'" in caught.value.hint
+
+
+def test_int8_is_another_recipe():
+    recipes = [embedding_recipe(settings(dtype=each), "cosine") for each in ("float32", "int8")]
+    assert recipes[0].fingerprint != recipes[1].fingerprint
+
+
+def test_an_index_in_int8_is_not_continued_by_torch():
+    recipe = embedding_recipe(settings(dtype="int8"), "cosine")
+    with pytest.raises(RefusedError, match="int8"):
+        build_embedder(settings(backend="torch"), recipe)
+
+
+@pytest.fixture
+def model_with_onnx(tmp_path):
+    """A model that comes with the export that its makers put beside the weights."""
+    pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModel
+
+    model = make_model(tmp_path, pooling={"pooling_mode_cls_token": True})
+    transformer = AutoModel.from_pretrained(model).eval()
+
+    class Tokens(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = transformer
+
+        def forward(self, input_ids, attention_mask):
+            found = self.inner(input_ids=input_ids, attention_mask=attention_mask)
+            return found.last_hidden_state
+
+    (model / "onnx").mkdir()
+    ones = torch.ones((2, 9), dtype=torch.int64)
+    names = {"input_names": ["input_ids", "attention_mask"], "output_names": ["last_hidden_state"]}
+    axes = {name: {0: "texts", 1: "tokens"} for names_ in names.values() for name in names_}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                Tokens(),
+                (ones, ones),
+                str(model / "onnx" / "model.onnx"),
+                dynamo=False,
+                dynamic_axes=axes,
+                **names,
+            )
+        except (RuntimeError, ImportError, TypeError) as error:
+            pytest.skip(f"torch does not export: {error}")
+    return model
+
+
+def test_onnx_runtime_computes_what_torch_computes(model_with_onnx):
+    exact = embedder(model_with_onnx, backend="torch").embed(TEXTS, "document").vectors
+    found = embedder(model_with_onnx, backend="onnx")
+    assert found.model.backend == "onnx"
+    assert np.abs(found.embed(TEXTS, "document").vectors - exact).max() < 1e-5
+
+
+def test_a_model_without_an_onnx_file_says_what_to_set():
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(UnsupportedModelError, match=r"without onnx/model\.onnx") as caught:
+        embedder(backend="onnx")
+    assert "embedder.backend" in caught.value.hint

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+import os
+import time
+from collections.abc import Sequence
 
-from embedmill.applying import SegmentApplier
+from embedmill.applying import LostChunk, SegmentApplier
 from embedmill.assembly import Layers, collection_spec, store_of
-from embedmill.counts import RecordCounts
-from embedmill.dead_letter import bury_chunks
+from embedmill.copying import OtherStore, begin_copy
+from embedmill.counts import RecordCounts, WriteCounts
+from embedmill.dead_letter import Stage, bury_chunks
+from embedmill.manifest import IndexVersion
 from embedmill.publishing import finish_collection, point_alias
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import SegmentKey
+from embedmill.throttle import Throttle
 
 
 class StoreWriter:
@@ -19,7 +24,10 @@ class StoreWriter:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._layers = Layers(context)
-        self._store = store_of(context.settings)
+        # Processes that started together differ in this.
+        spread = os.getpid() % 16 / 16
+        self._throttle = Throttle(clock=time.monotonic, sleep=time.sleep, spread=spread)
+        self._store = store_of(context.settings, self._throttle)
         self._applier = SegmentApplier(
             self._layers.chunks,
             self._layers.vectors,
@@ -28,7 +36,10 @@ class StoreWriter:
             context.collection,
             now=utc_now,
             run=context.run,
-            bury=partial(bury_chunks, self._layers.workspace, context, self._layers.chunks),
+            clock=time.monotonic,
+            # A call that took longer than its deadline would be taken for dead.
+            at_most_s=context.settings.run.call_deadline_s / 3,
+            bury=self._bury,
         )
 
     def prepare(self) -> int:
@@ -45,9 +56,25 @@ class StoreWriter:
         )
         return self._store.count(self._context.collection)
 
-    def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
-        """Apply a segment; see ``SegmentApplier.apply``."""
-        return self._applier.apply(key, previous)
+    def begin_copy(self, version: IndexVersion, other: OtherStore, overwrite: bool) -> None:  # noqa: FBT001 (over the executor)
+        """Create the collection of a copy, and note that it is one; see ``begin_copy``."""
+        self.prepare()
+        begin_copy(
+            self._layers.workspace,
+            self._context.settings.index,
+            version,
+            other,
+            self._store,
+            overwrite=overwrite,
+        )
+
+    def apply(self, key: SegmentKey, previous: int | None) -> tuple[RecordCounts, WriteCounts]:
+        """Apply a segment; see ``SegmentApplier.apply``.
+
+        Returns:
+            What the store confirmed, and what it took since a segment was applied the last time.
+        """
+        return self._applier.apply(key, previous), self._throttle.take_counts()
 
     def count(self) -> int:
         """Records in the version's collection."""
@@ -61,9 +88,22 @@ class StoreWriter:
         """Let the index's alias point at the version's collection; the manifest says it should."""
         point_alias(self._store, self._context.settings.index, self._context.collection)
 
+    def tidy(self) -> None:
+        """Have the store do what writing has put off, where it is one that puts off."""
+        tidy = getattr(self._store, "tidy", None)
+        if tidy is not None:
+            tidy(self._context.collection)
+
     def alias_target(self) -> str | None:
         """The collection that readers see."""
         return self._store.alias_target(self._context.settings.index)
+
+    def _bury(self, key: SegmentKey, stage: Stage, lost: Sequence[LostChunk]) -> None:
+        # What another store does not take is no dead letter of the index: its own store has it.
+        if not self._context.copy_of:
+            bury_chunks(
+                self._layers.workspace, self._context, self._layers.chunks, key, stage, lost
+            )
 
     def close(self) -> None:
         """Let go of the store."""

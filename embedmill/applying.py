@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from embedmill.counts import RecordCounts
 from embedmill.dead_letter import Stage
-from embedmill.errors import ShardOwnedElsewhereError
+from embedmill.errors import RateLimitedError, ShardOwnedElsewhereError
 from embedmill.segment import (
     Applied,
     AppliedLayer,
@@ -22,6 +24,20 @@ from embedmill.vector_store import VectorStore
 # Document row, chunk index, code, message.
 LostChunk = tuple[int, int, str, str]
 _SUPERSEDED = ("superseded", "a later segment has the document again")
+
+
+# Records of one call: payloads and vectors of a large segment are not all in memory at once, and
+# the embedded store syncs its files only so often.
+_RECORDS = 4096
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """A segment of which the store has confirmed a part."""
+
+    key: SegmentKey
+    done: int = 0
+    rejections: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
 class SegmentApplier:
@@ -38,6 +54,8 @@ class SegmentApplier:
         now: Callable[[], str],
         run: str = "",
         bury: Callable[[SegmentKey, Stage, Sequence[LostChunk]], None],
+        clock: Callable[[], float] = lambda: 0.0,
+        at_most_s: float = math.inf,
     ) -> None:
         """Hold what is needed.
 
@@ -51,6 +69,8 @@ class SegmentApplier:
             run: that applies.
             bury: writes dead letters; called before a segment counts as applied, so that no chunk
                 is ever without a record and without a letter.
+            clock: monotonic seconds.
+            at_most_s: one call goes on for so long; the next call goes on from there.
         """
         self._chunks = chunk_layer
         self._vectors = vector_layer
@@ -60,6 +80,9 @@ class SegmentApplier:
         self._now = now
         self._run = run
         self._bury = bury
+        self._clock = clock
+        self._at_most_s = at_most_s
+        self._unfinished: dict[int, _Unfinished] = {}
 
     def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
         """Make the collection hold what the segment says, then record it.
@@ -73,6 +96,7 @@ class SegmentApplier:
 
         Raises:
             TransientError: the same call may succeed later.
+            RateLimitedError: the call has used up its time; the next one goes on from there.
             OutcomeUnknownError: the same; ids are stable, so repeating is safe.
             StopRunError: no write can succeed.
             ShardOwnedElsewhereError: another run has applied it.
@@ -88,7 +112,7 @@ class SegmentApplier:
         vectors = self._vectors.read(key, digest)
         segment = SegmentRecords(docs, chunks, vectors)
         good = segment.with_vectors()
-        rejections = self._upsert(segment, good)
+        rejections = self._upsert(key, segment, good)
         lost = {**vectors.failures, **rejections}
         superseded = set(segment.superseded())
         # What an earlier version has in their place stays: the later segment writes over it.
@@ -108,21 +132,38 @@ class SegmentApplier:
         # The embedder's letters may be missing: a run may have ended right after embedding.
         self._write_letters(key, "embed", segment, vectors.failures)
         self._write_letters(key, "apply", segment, rejections)
+        self._commit(key, applied)
+        partial = segment.partial_documents(lost)
+        return RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
+
+    def _commit(self, key: SegmentKey, applied: Applied) -> None:
         if not self._applied.commit(key, applied):
             # The other run may be further, and what was just written older than what it wrote.
             raise ShardOwnedElsewhereError(
                 f"another run has applied segment {key} meanwhile: two runs write to this index",
                 hint="let the other one end, then run: embedmill audit --repair",
             )
-        partial = segment.partial_documents(lost)
-        return RecordCounts(applied.upserted, applied.deleted, len(rejections), partial)
+        self._unfinished.pop(key.shard, None)
 
-    def _upsert(self, segment: SegmentRecords, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
-        """Have the store take some rows; what it does not take, by row: code and message."""
-        if not rows:
-            return {}
-        rejections = self._store.upsert(self._collection, segment.batch(rows))
-        return {rows[it.row]: (it.code, it.message) for it in rejections}
+    def _upsert(
+        self, key: SegmentKey, segment: SegmentRecords, rows: Sequence[int]
+    ) -> dict[int, tuple[str, str]]:
+        """Write records, some at a time; what was confirmed is not sent again after a failure."""
+        known = self._unfinished.get(key.shard)
+        if known is None or known.key != key:
+            known = self._unfinished[key.shard] = _Unfinished(key)
+        until = self._clock() + self._at_most_s
+        while known.done < len(rows):
+            some = rows[known.done : known.done + _RECORDS]
+            for rejection in self._store.upsert(self._collection, segment.batch(some)):
+                known.rejections[some[rejection.row]] = (rejection.code, rejection.message)
+            known.done += len(some)
+            if known.done < len(rows) and self._clock() > until:
+                raise RateLimitedError(
+                    f"the store is slow: it has {known.done} of the {len(rows)} records of {key}",
+                    code="slow-store",
+                )
+        return known.rejections
 
     def _write_letters(
         self,

@@ -23,6 +23,7 @@ from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
 from embedmill.settings import FilesSourceSettings, Settings, TableSourceSettings
 from embedmill.source import Source
+from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import CollectionSpec, VectorStore
 from embedmill.vector_stores.build import open_store
 from embedmill.workspace import Workspace, open_workspace
@@ -134,9 +135,9 @@ def watched_embedder_of(
     )
 
 
-def store_of(settings: Settings) -> VectorStore:
-    """Open the store."""
-    return _seams.store(open_store(settings.store))
+def store_of(settings: Settings, pace: RequestPace = at_once) -> VectorStore:
+    """Open the store; ``pace`` is that of its requests that write."""
+    return _seams.store(open_store(settings.store, pace))
 
 
 def collection_spec(recipe: EmbeddingRecipe) -> CollectionSpec:
@@ -152,7 +153,7 @@ class Layers:
         self.workspace: Workspace = workspace_of(settings)
         self.chunks = ChunkLayer(self.workspace, settings.index, context.chunking.id)
         self.vectors = VectorLayer.of_version(self.workspace, settings.index, context)
-        self.applied = AppliedLayer(self.workspace, settings.index, context.collection)
+        self.applied = AppliedLayer(self.workspace, settings.index, context.applied)
 
     def compactor(
         self, context: RunContext, versions: Sequence[IndexVersion], shard: int

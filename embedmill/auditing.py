@@ -16,9 +16,8 @@ import numpy as np
 
 from embedmill.document import record_id
 from embedmill.errors import DamagedFileError
-from embedmill.ledger import Ledger
-from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
-from embedmill.segment_records import SegmentRecords
+from embedmill.live_records import LiveRecords
+from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
 from embedmill.vector_store import VectorBatch, VectorStore
 
 Kind = Literal["missing", "stale", "other-vector", "orphaned", "duplicate", "damaged-file"]
@@ -61,9 +60,7 @@ class Auditor:
         store: VectorStore,
         collection: str,
     ) -> None:
-        self._chunks = chunks
-        self._vectors = vectors
-        self._applied = applied
+        self._live = LiveRecords(chunks, vectors, applied)
         self._store = store
         self._collection = collection
         self._expected = bytearray()
@@ -77,46 +74,22 @@ class Auditor:
                 share is the same sample.
             repair: put right what is found, while it is found.
         """
-        for shard in sorted(self._chunks.committed()):
+        for shard in self._live.shards():
             yield from self._shard(shard, share=share, repair=repair)
         yield from self._foreign(repair=repair)
 
     def _shard(self, shard: int, *, share: float, repair: bool) -> Iterator[Finding]:
-        ledger, _ = Ledger.fold(self._chunks, shard)
-        live: dict[int, set[bytes]] = {}
-        for doc_key, entry in ledger.entries():
-            live.setdefault(entry.segment, set()).add(doc_key)
-        for number, doc_keys in sorted(live.items()):
-            key = SegmentKey(shard, number)
+        for segment in self._live.segments(shard):
             try:
-                expected = self._records(key, doc_keys)
+                expected = self._live.records(segment)
             except DamagedFileError as error:
                 yield Finding("damaged-file", None, "", -1, f"{error}; {error.hint}")
                 # Its records cannot be compared; foreign they are not.
-                self._expected += b"".join(record.bytes for record in self._ids(key, doc_keys))
+                self._expected += b"".join(record.bytes for record in self._live.ids(segment))
                 continue
             for start in range(0, len(expected.ids), _AT_ONCE):
                 rows = range(start, min(start + _AT_ONCE, len(expected.ids)))
                 yield from self._compare(expected.take(rows), share=share, repair=repair)
-
-    def _records(self, key: SegmentKey, doc_keys: set[bytes]) -> VectorBatch:
-        """The records that the live documents of a segment must have."""
-        docs = self._chunks.docs(key)
-        chunks, digest = self._chunks.chunks(key)
-        records = SegmentRecords(docs, chunks, self._vectors.read(key, digest))
-        keys = docs.column("doc_key").to_pylist()
-        deleted = docs.column("deleted").to_pylist()
-        rows = {row for row, k in enumerate(keys) if k in doc_keys and not deleted[row]}
-        refused = {row for row, _, _ in self._applied.read(key).rejected}
-        return records.batch([row for row in records.of_documents(rows) if row not in refused])
-
-    def _ids(self, key: SegmentKey, doc_keys: set[bytes]) -> Iterator[UUID]:
-        """Ids of all chunks of the live documents of a segment, by its document rows alone."""
-        docs = self._chunks.docs(key, ("doc_key", "doc_id", "chunk_count", "deleted"))
-        for row in docs.to_pylist():
-            if row["doc_key"] in doc_keys and not row["deleted"]:
-                for index in range(row["chunk_count"]):
-                    yield record_id(row["doc_id"], index)
 
     def _compare(self, expected: VectorBatch, *, share: float, repair: bool) -> Iterator[Finding]:
         self._expected += b"".join(record.bytes for record in expected.ids)

@@ -101,3 +101,24 @@ class RateUse(_Additive):
     throttled: int = 0
     waited_s: float = 0.0
     dollars: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCounts(_Additive):
+    """What it took to write to a store over the network.
+
+    Attributes:
+        requests: that write, repetitions included.
+        rate_limited: refused as too many; part of ``transient``.
+        transient: refused for the moment, or not sent at all.
+        unknown: without a reply that says how they ended.
+        halvings: of a writer's share of time with a request in flight.
+        waited_s: seconds that writers waited for the store, added up over all of them.
+    """
+
+    requests: int = 0
+    rate_limited: int = 0
+    transient: int = 0
+    unknown: int = 0
+    halvings: int = 0
+    waited_s: float = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha1
 
 import orjson
 import pyarrow as pa
@@ -116,7 +116,5 @@ def record_id(doc_id: str, chunk_index: int) -> uuid.UUID:
 
 
 def _sha1(data: bytes) -> bytes:
-    from hashlib import sha1
-
     # RFC 9562 prescribes SHA-1 for version 5; nothing here is a secret.
     return sha1(data, usedforsecurity=False).digest()[:16]

@@ -13,10 +13,11 @@ from embedmill.errors import RefusedError
 
 Payload = dict[str, Any]
 Scalar: TypeAlias = str | int | float | bool
-# Equality on top-level payload keys, all of them; ``metadata.KEY`` is the key of a document's
-# metadata, whatever dots are in KEY. A list or tuple of values means any of them. A payload value
-# that is a list matches when one of its elements does. 1 and 1.0 are equal (above 2**53 whole
-# numbers only equal whole numbers), True and 1 are not.
+# Equality on payload keys, all of them; a list or tuple of values means any of them.
+# ``metadata.KEY`` is the key KEY of the payload's metadata, whatever dots are in KEY; every other
+# key is one of the payload itself. A payload value that is a list matches when one of its elements
+# does. 1 and 1.0 are equal (above 2**53 whole numbers only equal whole numbers), True and 1 are
+# not.
 Filter = Mapping[str, Scalar | Sequence[Scalar]]
 
 _METADATA = "metadata."
@@ -88,6 +89,12 @@ def matches(payload: Payload, conditions: Mapping[str, Sequence[Scalar]]) -> boo
     )
 
 
+def path_of_key(key: str) -> tuple[str, ...]:
+    """Where in a payload a filter's key is: one key, or ``metadata`` and one below."""
+    inner = metadata_key(key)
+    return ("metadata", inner) if inner else (key,)
+
+
 def _condition_problem(key: str, values: list[Any]) -> str:
     if not all(isinstance(value, Scalar) for value in values):
         return "only strings, numbers and truth values can be compared"
@@ -104,11 +111,9 @@ def metadata_key(key: str) -> str:
 
 
 def _elements(payload: Payload, key: str) -> Sequence[object]:
-    inner, holder = metadata_key(key), payload
-    if inner:
-        metadata = payload.get("metadata")
-        key, holder = inner, metadata if isinstance(metadata, dict) else {}
-    value = holder.get(key)
+    value: object = payload
+    for part in path_of_key(key):
+        value = value.get(part) if isinstance(value, dict) else None
     return value if isinstance(value, list) else (value,)
 
 

@@ -19,10 +19,10 @@ _REQUEST_BYTES = 1_900_000
 
 
 class PineconeSettings(Frozen):
-    """A serverless index of Pinecone; a collection is a namespace in it.
+    """Serverless indexes of Pinecone; a collection is a namespace in one of them.
 
-    An index has one dimension and one metric for ever: a model with another dimension needs another
-    ``index`` here.
+    An index has one dimension and one metric for ever: what fits neither goes into an index beside
+    it, whose name ends with both (``docs-1536-cosine``).
     """
 
     kind: Literal["pinecone"]
@@ -33,7 +33,7 @@ class PineconeSettings(Frozen):
         default="${PINECONE_API_KEY}", description="`${NAME}` of an environment variable."
     )
     create_index: bool = Field(
-        default=True, description="Create the Pinecone index when there is none of that name."
+        default=True, description="Create Pinecone indexes where there are none."
     )
     cloud: Literal["aws", "gcp", "azure"] = Field(
         default="aws", description="Where the Pinecone index is created."
@@ -75,7 +75,8 @@ class PineconeSettings(Frozen):
         description="Bytes of one write at most; Pinecone takes 2 MB.",
     )
     writers: int = Field(
-        default=4,
+        default=8,
         gt=0,
-        description="Writers at a time; Pinecone takes 100 requests per second and namespace.",
+        description="Processes that may write at once, one request of each; Pinecone takes 100 "
+        "requests per second and namespace.",
     )

@@ -56,7 +56,7 @@ class QdrantServerSettings(Frozen):
         description="Bytes in one request at most; a server refuses more than 32 MiB.",
     )
     writers: int = Field(
-        default=4, gt=0, description="Processes that may write at once, about one per shard."
+        default=8, gt=0, description="Processes that may write at once, one request of each."
     )
 
     on_disk: bool = Field(

@@ -23,6 +23,7 @@ class RunContext:
         collection: where the version's records live.
         chunking: the version's chunking recipe.
         embedding: the version's embedding recipe.
+        copy_of: id of another store that the version is copied to; empty for the index's own.
     """
 
     settings: Settings
@@ -31,6 +32,12 @@ class RunContext:
     collection: str
     chunking: ChunkingRecipe
     embedding: EmbeddingRecipe
+    copy_of: str = ""
+
+    @property
+    def applied(self) -> str:
+        """Name of the applied layer; that of a copy is its own."""
+        return f"{self.collection}@{self.copy_of}" if self.copy_of else self.collection
 
 
 def utc_now() -> str:

@@ -8,13 +8,22 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
-from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts
+from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts, WriteCounts
 from embedmill.errors import AlreadyExistsError
 from embedmill.sealed_json import require_known, sealed, unsealed
 from embedmill.workspace import Workspace
 
 Pipeline = Literal[
-    "ingest", "replay", "compact", "audit", "reembed", "publish", "rollback", "prune"
+    "ingest",
+    "replay",
+    "compact",
+    "audit",
+    "reembed",
+    "publish",
+    "rollback",
+    "prune",
+    "copy",
+    "export",
 ]
 RunStatus = Literal["succeeded", "partial", "failed", "interrupted", "waiting"]
 _FORM = "%Y%m%dT%H%M%SZ"
@@ -41,6 +50,7 @@ class RunReport:
         chunks: that got vectors in this run, those left over from an earlier run included.
         records: that the store confirmed in this run.
         rate: what finished calls used of a provider's limits for realtime requests.
+        writes: what that took, for stores over the network.
         live_documents: in the index now; -1 when the run ended before they were counted.
         live_records: that should be in the collection now; -1 likewise.
         stored_records: that the store counts; -1 likewise.
@@ -60,6 +70,7 @@ class RunReport:
     chunks: ChunkCounts = field(default_factory=ChunkCounts)
     records: RecordCounts = field(default_factory=RecordCounts)
     rate: RateUse = field(default_factory=RateUse)
+    writes: WriteCounts = field(default_factory=WriteCounts)
     live_documents: int = -1
     live_records: int = -1
     stored_records: int = -1
@@ -111,6 +122,7 @@ class RunReport:
                 "chunks": ChunkCounts(**record["chunks"]),
                 "records": RecordCounts(**record["records"]),
                 "rate": RateUse(**record.get("rate", {})),
+                "writes": WriteCounts(**record.get("writes", {})),
                 "jobs": tuple(record.get("jobs", ())),
             }
         )

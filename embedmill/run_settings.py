@@ -23,7 +23,8 @@ class RunSettings(Frozen):
     store_writers: int | None = Field(
         default=None,
         gt=0,
-        description="Processes that write to the store; without it what the store takes.",
+        description="Processes that write to the store; without it 4 to 8 by the number of cores, "
+        "as far as the store takes them.",
     )
     gpus_per_embed_worker: float = Field(
         default=0.0, ge=0, description="May be a fraction; 0 embeds on the CPU."

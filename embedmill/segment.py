@@ -20,6 +20,7 @@ from embedmill.numbered_files import delete_below, numbers_in
 from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
+from embedmill.vector_columns import failures_in, vectors_in
 from embedmill.workspace import Workspace, create_once, require
 
 # The most chunks of one segment, so that one segment fits one provider file.
@@ -296,20 +297,10 @@ class VectorLayer:
             raise DamagedFileError(str(error), hint=anew) from error
         if note_of(table.schema, path, "chunks_digest") != chunks_digest:
             raise DamagedFileError(f"{path} was made for other chunks", hint=anew)
-        column = table.column("vector").combine_chunks()
-        present = np.asarray(column.is_valid())
-        vectors = np.full((len(column), self.dimension), np.nan, dtype=np.float32)
-        vectors[present] = column.flatten().to_numpy().reshape(-1, self.dimension)
-        codes = table.column("failure_code").to_pylist()
-        messages = table.column("failure_message").to_pylist()
         return SegmentVectors(
-            vectors=vectors,
+            vectors=vectors_in(table.column("vector"), self.dimension),
             origin=table.column("origin").to_numpy().astype(np.int8),
-            failures={
-                row: (code, message or "")
-                for row, (code, message) in enumerate(zip(codes, messages, strict=True))
-                if code is not None
-            },
+            failures=failures_in(table),
         )
 
     def _path(self, key: SegmentKey) -> str:

@@ -23,7 +23,7 @@ class SegmentRecords:
         self._vectors = vectors
         self._doc_ids: list[str] = docs.column("doc_id").to_pylist()
         self._uris: list[str] = docs.column("uri").to_pylist()
-        self._metadata: list[str] = docs.column("metadata").to_pylist()
+        self._metadata = [orjson.loads(text) for text in docs.column("metadata").to_pylist()]
         self._counts: list[int] = docs.column("chunk_count").to_pylist()
         self._before: list[int] = docs.column("previous_chunk_count").to_pylist()
         self._doc_rows: list[int] = chunks.column("doc_row").to_pylist()
@@ -61,12 +61,14 @@ class SegmentRecords:
         return [row for row in self.with_vectors() if self._doc_rows[row] in doc_rows]
 
     def batch(self, rows: Sequence[int]) -> VectorBatch:
-        """Records of the given chunk rows, in that order."""
-        parsed = [orjson.loads(text) for text in self._metadata]
+        """Records of the given chunk rows, which ascend."""
+        neighbours = bool(rows) and rows[-1] - rows[0] + 1 == len(rows)
+        taken = slice(rows[0], rows[-1] + 1) if neighbours else list(rows)
         return VectorBatch(
             ids=[self._id(row) for row in rows],
-            vectors=self._vectors.vectors[list(rows)],
-            payloads=[self._payload(row, parsed[self._doc_rows[row]]) for row in rows],
+            # Neighbours are not copied.
+            vectors=self._vectors.vectors[taken],
+            payloads=[self._payload(row) for row in rows],
         )
 
     def partial_documents(self, lost: Collection[int]) -> int:
@@ -77,7 +79,7 @@ class SegmentRecords:
     def _id(self, row: int) -> UUID:
         return record_id(self._doc_ids[self._doc_rows[row]], self._indexes[row])
 
-    def _payload(self, row: int, metadata: dict[str, object]) -> Payload:
+    def _payload(self, row: int) -> Payload:
         doc = self._doc_rows[row]
         payload: Payload = {
             "doc_id": self._doc_ids[doc],
@@ -87,7 +89,7 @@ class SegmentRecords:
             "end": self._ends[row],
             "headings": self._headings[row],
             "uri": self._uris[doc],
-            "metadata": metadata,
+            "metadata": self._metadata[doc],
         }
         if self._truncated[row]:
             payload["truncated"] = True

@@ -255,6 +255,18 @@ class QdrantEmbeddedSettings(Frozen):
 
     kind: Literal["qdrant_embedded"]
     path: NonEmpty = Field(description="Folder on a local disk.")
+    index_from: int = Field(
+        default=50_000,
+        gt=0,
+        description="Records without a search index from which a run makes one when it has written "
+        "them; a search compares with all others one by one, exactly.",
+    )
+    exact_search: bool = Field(
+        default=False, description="Compare with every record, with or without an index."
+    )
+    search_ef: int | None = Field(
+        default=None, gt=0, description="Neighbours looked at by a search; more is more exact."
+    )
 
 
 class MemoryStoreSettings(Frozen):

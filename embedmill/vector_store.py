@@ -10,6 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 import numpy as np
+import orjson
 
 from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
@@ -354,20 +355,23 @@ def _payload_problems(
     problems = {}
     for start in range(0, len(payloads), _CHECKED_TOGETHER):
         some = list(payloads[start : start + _CHECKED_TOGETHER])
-        if _together_good(some, limits):
-            continue
-        for row, payload in enumerate(some, start):
-            problem = _payload_problem(payload, limits)
+        for row in _suspects(some, limits):
+            problem = _payload_problem(some[row], limits)
             if problem is not None:
-                problems[row] = problem
+                problems[start + row] = problem
     return problems
 
 
-def _together_good(payloads: list[Payload], limits: StoreLimits) -> bool:
+def _suspects(payloads: list[Payload], limits: StoreLimits) -> Sequence[int]:
+    """Rows that may have something wrong; all of them when it cannot be said which."""
     try:
-        return len(encoded(payloads)) <= limits.payload_bytes
+        together = len(encoded(payloads))
     except ValueError:
-        return False
+        return range(len(payloads))
+    if together <= limits.payload_bytes:
+        return ()
+    sizes = [len(orjson.dumps(payload)) for payload in payloads]
+    return [row for row, size in enumerate(sizes) if size > limits.payload_bytes]
 
 
 def _payload_problem(payload: Payload, limits: StoreLimits) -> tuple[str, str] | None:

@@ -68,7 +68,7 @@ class WeaviateSettings(Frozen):
         description="Bytes in one request at most; a server that takes less wins.",
     )
     writers: int = Field(
-        default=4, gt=0, description="Processes that may write at once, about one per shard."
+        default=8, gt=0, description="Processes that may write at once, one request of each."
     )
 
     index_type: Literal["hnsw", "flat", "dynamic"] = Field(

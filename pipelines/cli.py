@@ -12,6 +12,7 @@ from embedmill.errors import SettingsError
 from embedmill.settings import Settings
 from pipelines import (
     cli_audit,
+    cli_copying,
     cli_dead_letters,
     cli_doctor,
     cli_evaluate,
@@ -187,6 +188,8 @@ app.command("audit")(cli_audit.audit_command)
 app.command("evaluate")(cli_evaluate.evaluate_command)
 app.command("contract")(cli_evaluate.contract_command)
 app.command("check-query")(cli_evaluate.check_query)
+app.command("copy")(cli_copying.copy_command)
+app.command("export")(cli_copying.export_command)
 app.add_typer(cli_dead_letters.app, name="dlq")
 app.add_typer(cli_jobs.app, name="jobs")
 app.command("settings")(cli_reading.show_recipes)

@@ -12,6 +12,7 @@ from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import SettingsError
 from embedmill.index_reader import open_index
 from embedmill.manifest import Manifest
+from embedmill.payload import Filter, Scalar
 from embedmill.run_report import read_reports
 from embedmill.settings import Settings
 from embedmill.vector_store import Hit
@@ -44,7 +45,8 @@ def search(
         typer.Option(
             "--where",
             metavar="KEY=VALUE",
-            help="Only hits with this value, e.g. --where doc_id=a.md.",
+            help="Only hits with this value: --where doc_id=a.md, --where metadata.year=2024. A "
+            "value that reads as a number or a truth value is compared as both. Repeatable.",
         ),
     ] = None,
     index: IndexOption = None,
@@ -64,12 +66,21 @@ def search(
         _print_hit(rank, hit)
 
 
-def _filter(where: list[str]) -> dict[str, str] | None:
+def _filter(where: list[str]) -> Filter | None:
     pairs = [condition.partition("=") for condition in where]
     for key, sign, _ in pairs:
         if not key or not sign:
             raise SettingsError("--where takes KEY=VALUE, for instance --where doc_id=guide/a.md")
-    return {key: value for key, _, value in pairs} or None
+    return {key: _readings(value) for key, _, value in pairs} or None
+
+
+def _readings(text: str) -> list[Scalar]:
+    """What a person may mean by a value: the text, and the number or truth value it spells."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return [text]
+    return [text, value] if isinstance(value, bool | int | float) else [text]
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:

@@ -33,5 +33,6 @@ def compact(settings: Settings, executor: Executor, options: RunOptions) -> Comp
                 hint="run embedmill ingest with the same settings to its end first",
             )
         done = execution.compact(version.versions, spare=0)
+        execution.tidy()
         version.leave_report(execution.report("succeeded"))
         return done

@@ -225,6 +225,10 @@ class Execution:
         """Let the index's alias point at the version's collection."""
         self._ask((WRITE, 0), "mirror")
 
+    def tidy(self) -> None:
+        """Have the store do what the run's writes have put off: a search index, for instance."""
+        self._ask((WRITE, 0), "tidy")
+
     def report(self, status: RunStatus, error: str = "") -> RunReport:
         """What has been done so far."""
         counted = self._scan.counts if self._scan else DocumentCounts()
@@ -241,6 +245,7 @@ class Execution:
             chunks=self._embed.counts,
             records=self._apply.counts,
             rate=self._embed.rate,
+            writes=self._apply.writes,
             live_documents=self._live_documents,
             live_records=self._live_records() if self._stored >= 0 else -1,
             stored_records=self._stored,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from actors.embed_worker import Embedded
-from embedmill.counts import ChunkCounts, RateUse, RecordCounts
+from embedmill.counts import ChunkCounts, RateUse, RecordCounts, WriteCounts
 from embedmill.errors import StopRunError, TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
@@ -265,6 +265,7 @@ class ApplyStage:
         self._deaths: Counter[SegmentKey] = Counter()
         self.held = False
         self.counts = RecordCounts()
+        self.writes = WriteCounts()
         self.applied = 0
 
     @property
@@ -341,7 +342,9 @@ class ApplyStage:
             self._order[key.shard].popleft()
             self._ready.discard(key)
             self._last[key.shard] = key.number
-            self.counts += done.value
+            records, writes = done.value
+            self.counts += records
+            self.writes += writes
             self.applied += 1
 
     def _on_death(self, key: SegmentKey, error: WorkerDiedError) -> None:

@@ -135,6 +135,8 @@ class OpenVersion:
             self._record(execution, report)
             if self._may_compact(report):
                 execution.compact(self._state.versions, spare=SPARE_SEGMENTS)
+            if report.changed_anything:
+                execution.tidy()
         except BaseException as error:
             # A bug, here or in a worker, as well: the run has ended, and its report says so.
             interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)

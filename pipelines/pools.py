@@ -57,14 +57,13 @@ def pool_sizes(settings: Settings, executor: Executor) -> PoolSizes:
     cores = executor.cores
     if not cores:
         return PoolSizes(1, 1, 1, 1)
-    writers = min(run.store_writers or 4, store_limits(settings.store).writers)
     embed_workers, embed_cpus = embed_layout(settings, executor.node_cores)
     return PoolSizes(
         readers=max(1, min(4, cores // 4)),
         # Chunking takes a tenth of what embedding takes on a CPU.
         shard_workers=min(run.shard_workers or max(1, cores // 4), settings.shard_count),
         embed_workers=embed_workers,
-        writers=min(writers, settings.shard_count),
+        writers=writers_of(settings, executor),
         embed_cpus=embed_cpus,
     )
 
@@ -96,6 +95,15 @@ def _computes_in_streams(settings: Settings) -> bool:
         return False
     backends = preferred_backends(embedder.device, embedder.dtype)
     return (backends if embedder.backend == "auto" else [embedder.backend])[:1] == ["openvino"]
+
+
+def writers_of(settings: Settings, executor: Executor) -> int:
+    """How many writers a run has: the settings', else 4 to 8, as many as the store takes."""
+    if not executor.cores:
+        return 1
+    # Two requests in flight for every core keep a store over the network busy.
+    wanted = settings.run.store_writers or max(4, min(8, 2 * executor.cores))
+    return min(wanted, store_limits(settings.store).writers, settings.shard_count)
 
 
 def add_pools(

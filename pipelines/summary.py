@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from embedmill.counts import RateUse, WriteCounts
 from embedmill.job_summary import bill
 from embedmill.run_report import RunReport
 
@@ -32,13 +33,10 @@ def summary(report: RunReport) -> Iterator[str]:
         f"{records.rejected:,} refused"
         + (f"; {records.partial:,} documents partly stored" if records.partial else "")
     )
-    used = report.rate
-    if used.requests:
-        price = f", ${used.dollars:,.4f}" if used.dollars else ""
-        yield (
-            f"requests   {used.requests:,} in realtime, {used.throttled:,} refused for the rate, "
-            f"{used.tokens:,} tokens{price}; {used.waited_s:,.1f} s waited for the rate budget"
-        )
+    if report.rate.requests:
+        yield f"requests   {_used(report.rate)}"
+    if report.writes.requests:
+        yield f"writes     {_told(report.writes)}"
     if report.jobs:
         yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list)"
     if report.stored_records >= 0:
@@ -48,6 +46,48 @@ def summary(report: RunReport) -> Iterator[str]:
             f"= {report.stored_records:,} in the store{live}"
         )
     yield f"run        {report.run}, {report.seconds:.1f} s: {verdict(report)}"
+
+
+def _used(rate: RateUse) -> str:
+    price = f", ${rate.dollars:,.4f}" if rate.dollars else ""
+    return (
+        f"{rate.requests:,} in realtime, {rate.throttled:,} refused for the rate, "
+        f"{rate.tokens:,} tokens{price}; {rate.waited_s:,.1f} s waited for the rate budget"
+    )
+
+
+def _told(writes: WriteCounts) -> str:
+    troubles = [
+        f"{count:,} {what}"
+        for count, what in (
+            (writes.rate_limited, "too many at once"),
+            (writes.transient - writes.rate_limited, "refused for the moment"),
+            (writes.unknown, "without a reply"),
+        )
+        if count
+    ]
+    said = f"{writes.requests:,} requests to the store"
+    if troubles:
+        said += f", of them {' + '.join(troubles)}"
+    if writes.halvings:
+        said += f"; slowed down {writes.halvings:,} times, waited {writes.waited_s:.1f} s"
+    return said
+
+
+def copied(report: RunReport, where: str) -> Iterator[str]:
+    """Lines that say what a copy did."""
+    records = report.records
+    yield (
+        f"records    {records.upserted:,} written, {records.deleted:,} deleted, "
+        f"{records.rejected:,} refused"
+    )
+    if report.writes.requests:
+        yield f"writes     {_told(report.writes)}"
+    yield (
+        f"copy       {report.index} {report.version}: {report.stored_records:,} records in "
+        f"{where}, compared one by one"
+    )
+    yield f"run        {report.run}, {report.seconds:.1f} s"
 
 
 def verdict(report: RunReport) -> str:

@@ -98,6 +98,9 @@ class PineconeApi:
 
     def _understood(self, call: Call[Fault]) -> _Work:
         content = call.request.body
+        unseen = self._project.options.discard and call.route == "vectors.upsert"
+        if unseen and b'"namespace":"_' not in content:
+            content = orjson.dumps({"unseen": content.count(b'"values":')})
         try:
             body = orjson.loads(content) if content else None
         except orjson.JSONDecodeError as error:

@@ -25,6 +25,8 @@ class ServerOptions:
         lsn_headers: whether replies say positions.
         ready_after: describes of a new index before it is ready.
         most_indexes: before a create is refused by quota.
+        discard: answer upserts without looking at them, for measuring clients; those into a
+            namespace that begins with an underscore are kept.
         clock: seconds.
     """
 
@@ -34,6 +36,7 @@ class ServerOptions:
     lsn_headers: bool = True
     ready_after: int = 0
     most_indexes: int = 5
+    discard: bool = False
     clock: Callable[[], float] = time.monotonic
 
 

@@ -47,6 +47,8 @@ class Done:
 
 def upsert(index: FakeIndex, body: Any, size: int, faults: Sequence[Fault]) -> Done:  # noqa: ANN401 (JSON)
     """Take a whole request, or refuse it."""
+    if index.options.discard and "unseen" in body:
+        return Done({"upsertedCount": body["unseen"]}, written=1)
     if size > MAX_REQUEST_BYTES:
         raise refusal(
             f"Error, message length too large: found {size} bytes, the limit is: "

@@ -63,8 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_line("pinecone_server", __doc__)
     parser.add_argument("--index-lag", type=float, default=0.0, help="seconds until reads see")
     parser.add_argument("--stats-lag", type=float, default=0.0, help="more, until counts see")
+    parser.add_argument("--discard", action="store_true", help="upserts are not looked at")
     given = parser.parse_args(arguments)
-    options = ServerOptions(index_lag_s=given.index_lag, stats_lag_s=given.stats_lag)
+    options = ServerOptions(
+        index_lag_s=given.index_lag, stats_lag_s=given.stats_lag, discard=given.discard
+    )
     faults = given_faults(given.faults, Fault)
     server = PineconeServer(faults, options=options, port=given.port)
     return serve_until_ended(server, server.url)

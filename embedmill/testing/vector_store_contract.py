@@ -8,12 +8,15 @@ Subclass in a test module and override one fixture::
             return lambda: MyStore(tmp_path)
 
 ``open_store`` opens the same store again and again: what one instance wrote and closed, the next
-one sees. A store that only counts takes :class:`CountingContract` instead.
+one sees. A store that only counts takes :class:`CountingContract` instead, one that several
+processes use at once :class:`SharedStoreContract`.
 """
 # ruff: noqa: D102 (the name of a test says what it checks)
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from uuid import UUID
 
 import numpy as np
@@ -33,7 +36,13 @@ from embedmill.testing.counting_store_contract import (
 )
 from embedmill.vector_store import CollectionSpec, Payload, VectorBatch, VectorStore
 
-__all__ = ["CountingContract", "OpenStore", "VectorStoreContract", "brute_force"]
+__all__ = [
+    "CountingContract",
+    "OpenStore",
+    "SharedStoreContract",
+    "VectorStoreContract",
+    "brute_force",
+]
 
 # Of stored float32 components of norm 1; stores may normalise again.
 TOLERANCE = 1e-5
@@ -55,6 +64,20 @@ def brute_force(
             scores /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact)
         order = np.argsort(-scores)
     return [(batch.ids[rows[place]], float(scores[place])) for place in order[:k]]
+
+
+def _values(row: int) -> Payload:
+    """Values of all kinds that a filter may ask for, and some that none can."""
+    numbers = [3, 3.0, "3", 4.5, True, None, 2**60 + 1, 2**60]
+    return {
+        "lang": ["en", "de", "fr", ""][row % 4],
+        "number": numbers[row % 8],
+        "flag": [True, False, 1, 0, "yes"][row % 5],
+        "tags": [["a"], ["b", "c"], [], None][row % 4],
+        "a.b": "dotted" if row % 3 else "plain",
+        "a": {"b": "dotted"},
+        "ключ 键": "ü" if row % 6 else "u",
+    }
 
 
 class VectorStoreContract(CountingContract):
@@ -145,25 +168,30 @@ class VectorStoreContract(CountingContract):
             {"metadata.tenant": ["red", "blue"], "metadata.year": 2003},
             {"metadata.x.y": True},
             {"ключ 键": "ü"},
+            {"metadata.lang": "de"},
+            {"metadata.lang": ["en", "fr"], "metadata.number": 3},
+            {"metadata.number": [3, "3", 4.5]},
+            {"metadata.number": 2**60 + 1},
+            {"metadata.flag": True},
+            {"metadata.tags": ["a", "c"]},
+            {"metadata.a.b": "dotted"},
+            {"metadata.ключ 键": "ü"},
+            {"metadata.absent": "x"},
+            {"metadata": "x"},
         ],
         ids=repr,
     )
     def test_a_filter_equals_brute_force(self, store: VectorStore, where: Filter) -> None:
-        numbers = [3, 3.0, "3", 4.5, True, None, 2**60 + 1, 2**60]
-        payloads: list[Payload] = [
+        # What is in the metadata of a record is other than what is beside it.
+        payloads = [
             {
-                "lang": ["en", "de", "fr", ""][row % 4],
-                "number": numbers[row % 8],
-                "flag": [True, False, 1, 0, "yes"][row % 5],
-                "tags": [["a"], ["b", "c"], [], None][row % 4],
-                "a.b": "dotted" if row % 3 else "plain",
-                "a": {"b": "dotted"},
+                **_values(row),
                 "metadata": {
+                    **_values(row + 1),
                     "tenant": ["red", "blue", "green"][row % 3],
                     "year": 2000 + row % 5,
                     "x.y": row % 2 == 0,
                 },
-                "ключ 键": "ü" if row % 6 else "u",
             }
             for row in range(60)
         ]
@@ -173,6 +201,28 @@ class VectorStoreContract(CountingContract):
         hits = store.search("notes", query, 60, where)
         right = brute_force(batch, query, 60, "cosine", where)
         assert [hit.id for hit in hits] == [record for record, _ in right]
+
+    def test_one_customers_records_are_never_found_for_another(self, store: VectorStore) -> None:
+        customers = ["acme", "Acme", "acme ", "ümläut", "", "7"]
+        payloads: list[Payload] = [
+            {"doc_id": f"{row}", "metadata": {"tenant": customers[row % len(customers)]}}
+            for row in range(60)
+        ]
+        batch = a_batch(60, payloads=payloads)
+        store.upsert("notes", batch)
+        query = unit_vectors(1, seed=5)[0]
+        for customer in [*customers, "nobody"]:
+            where: Filter = {"metadata.tenant": customer}
+            found = {hit.id for hit in store.search("notes", query, 60, where)}
+            assert found == {record for record, _ in brute_force(batch, query, 60, "cosine", where)}
+            assert len(found) == (10 if customer in customers else 0)
+
+    def test_between_switches_readers_see_one_version_whole(self, store: VectorStore) -> None:
+        _two_versions(store)
+        for number in range(6):
+            name = ("notes", "newer")[number % 2]
+            store.set_alias("live", name)
+            assert _seen(store) == (20, {name})
 
     @pytest.mark.parametrize("value", [float("nan"), None, b"x", {"a": 1}, [None], 2**64])
     def test_a_filter_that_cannot_be_compared_is_refused(
@@ -212,7 +262,7 @@ class VectorStoreContract(CountingContract):
             {"nested": {"list": [1, 2.5, None, True, "x", {"y": []}]}, "none": None},
             {"big": 2**63 - 1, "small": -(2**63), "tiny": 5e-324, "huge": 1.7e308, "zero": -0.0},
             {'dots.in[key] "quoted" back\\slash': 1},
-            {"text": "long " * 100_000},
+            {"text": "long " * (min(500_000, store.limits.payload_bytes - 2_000) // 5)},
         ]
         batch = a_batch(len(payloads), payloads=payloads)
         assert list(store.upsert("notes", batch)) == []
@@ -244,3 +294,86 @@ class VectorStoreContract(CountingContract):
         np.testing.assert_allclose(fetched.vectors, batch.vectors, atol=TOLERANCE)
         assert again.search("notes", batch.vectors[9], 1)[0].id == batch.ids[9]
         again.close()
+
+
+class SharedStoreContract(VectorStoreContract):
+    """What stores must do beside that several processes use at once."""
+
+    def test_what_was_confirmed_is_there_although_nobody_closed(
+        self, store: VectorStore, open_store: OpenStore
+    ) -> None:
+        batch = a_batch(30)
+        store.upsert("notes", batch)
+        store.delete("notes", batch.ids[:10])
+        store.set_alias("live", "notes")
+        # The writer was killed: its connections are open, and nobody says goodbye.
+        again = open_store()
+        assert again.count("notes") == 20
+        assert list(again.fetch("live", batch.ids).ids) == list(batch.ids[10:])
+        again.close()
+
+    def test_two_writers_of_one_collection_do_not_disturb_each_other(
+        self, store: VectorStore, open_store: OpenStore
+    ) -> None:
+        batch, others = a_batch(40), [open_store(), open_store()]
+        threads = [
+            threading.Thread(target=writer.upsert, args=("notes", batch.take(range(half, 40, 2))))
+            for half, writer in enumerate(others)
+        ]
+        _run(threads)
+        assert store.count("notes") == 40
+        assert set(store.ids("notes")) == set(batch.ids)
+        for writer in others:
+            writer.close()
+
+    def test_readers_during_switches_see_one_version_whole(
+        self, store: VectorStore, open_store: OpenStore
+    ) -> None:
+        _two_versions(store)
+        store.set_alias("live", "notes")
+        ended, readers = threading.Event(), [open_store(), open_store()]
+        # Connected before the first switch: that may take longer than all of them.
+        seen = [_seen(reader) for reader in readers]
+
+        def read(reader: VectorStore) -> None:
+            while not ended.is_set():
+                seen.append(_seen(reader))
+
+        def switch() -> None:
+            # Until both were seen; that it ends at all shows in the assertion.
+            for number in range(4000):
+                store.set_alias("live", ("newer", "notes")[number % 2])
+                if number > 40 and len(seen) > 40:
+                    break
+            ended.set()
+
+        _run(
+            [
+                *(threading.Thread(target=read, args=(r,)) for r in readers),
+                threading.Thread(target=switch),
+            ]
+        )
+        assert {name for _, versions in seen for name in versions} == {"notes", "newer"}
+        assert all(count == 20 and len(versions) == 1 for count, versions in seen)
+        for reader in readers:
+            reader.close()
+
+
+def _two_versions(store: VectorStore) -> None:
+    """Two collections of 20 records that say where they are."""
+    store.create_collection("newer", CollectionSpec(DIMENSION, "cosine", normalised=True))
+    for name in ("notes", "newer"):
+        store.upsert(name, a_batch(20, payloads=[{"version": name}] * 20))
+
+
+def _seen(store: VectorStore) -> tuple[int, set[str]]:
+    """How many records a reader of the alias finds, and of which versions."""
+    hits = store.search("live", unit_vectors(1)[0], 30)
+    return len(hits), {hit.payload["version"] for hit in hits}
+
+
+def _run(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -16,12 +16,19 @@ from embedmill.settings import (
     QdrantEmbeddedSettings,
     StoreSettings,
 )
+from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import StoreLimits, VectorStore
 from embedmill.weaviate_settings import WeaviateSettings
 
 
-def open_store(settings: StoreSettings) -> VectorStore:  # noqa: PLR0911, one for each kind
+def open_store(  # noqa: PLR0911, one for each kind
+    settings: StoreSettings, pace: RequestPace = at_once
+) -> VectorStore:
     """Open the store that the settings describe, where it is used: stores never travel.
+
+    Args:
+        settings: of the store.
+        pace: of the requests that write; stores without requests have no use for it.
 
     Raises:
         IndexLockedError: another process, or another part of this one, has the folder.
@@ -38,17 +45,17 @@ def open_store(settings: StoreSettings) -> VectorStore:  # noqa: PLR0911, one fo
             with _extra("qdrant_client", "'embedmill[qdrant]'", also=("httpx", "grpc")):
                 from embedmill.vector_stores.qdrant import QdrantStore
 
-            return QdrantStore(settings)
+            return QdrantStore(settings, pace=pace)
         case PineconeSettings():
             with _extra("pinecone", "'embedmill[pinecone]'", also=("httpx",)):
                 from embedmill.vector_stores.pinecone import PineconeStore
 
-            return PineconeStore(settings)
+            return PineconeStore(settings, pace=pace)
         case WeaviateSettings():
             with _extra("weaviate", "'embedmill[weaviate]'", also=("httpx", "grpc")):
                 from embedmill.vector_stores.weaviate import WeaviateStore
 
-            return WeaviateStore(settings)
+            return WeaviateStore(settings, pace=pace)
         case MemoryStoreSettings():
             from embedmill.vector_stores.memory import MemoryStore
 

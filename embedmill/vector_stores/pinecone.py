@@ -1,9 +1,9 @@
 """Pinecone's serverless indexes, through its own SDK.
 
-A collection is a namespace of one index, an alias is a namespace alias of it (Pinecone's own, API
-2026-07): many versions stand side by side in one index and go live in one step, as long as they
-share dimension and metric, which an index never changes. Another dimension or metric is refused
-with both numbers; the remedy is another ``index`` in the settings.
+A collection is a namespace, an alias is a namespace alias (Pinecone's own, API 2026-07): many
+versions stand side by side in one index and go live in one step. An index never changes dimension
+and metric: a version that has others goes into an index beside it, and aliases follow (see
+:mod:`embedmill.vector_stores.pinecone_places`).
 
 What decides how it is used here:
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -31,6 +30,7 @@ from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
 from embedmill.payload import Filter
 from embedmill.pinecone_settings import PineconeSettings
+from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import (
     CollectionSpec,
     Hit,
@@ -42,12 +42,11 @@ from embedmill.vector_store import (
     check_query,
     check_same_spec,
 )
-from embedmill.vector_stores.pinecone_client import IndexFacts, PineconeClient
-from embedmill.vector_stores.pinecone_data import PineconeData, Record
+from embedmill.vector_stores.pinecone_data import Record
 from embedmill.vector_stores.pinecone_errors import AbsentError
-from embedmill.vector_stores.pinecone_freshness import Freshness
 from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, filter_of, payload_of
-from embedmill.vector_stores.pinecone_registry import REGISTRY, Registry
+from embedmill.vector_stores.pinecone_places import OpenedIndex, Places
+from embedmill.vector_stores.pinecone_registry import REGISTRY
 from embedmill.vector_stores.pinecone_writing import BatchWriter
 
 # Of one delete; Pinecone's operation limits.
@@ -69,17 +68,8 @@ def pinecone_limits(settings: PineconeSettings) -> StoreLimits:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """An index that is connected to."""
-
-    data: PineconeData
-    freshness: Freshness
-    registry: Registry
-
-
 class PineconeStore:
-    """A :class:`~embedmill.vector_store.VectorStore` over one index of Pinecone.
+    """A :class:`~embedmill.vector_store.VectorStore` over indexes of Pinecone.
 
     Nothing is asked of the service before the first call. Search is approximate, as the service
     is; a search by another process sees a write a moment after it was confirmed. Instances are for
@@ -95,31 +85,30 @@ class PineconeStore:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        pace: RequestPace = at_once,
     ) -> None:
         self.limits = pinecone_limits(settings)
         self._settings = settings
-        self._clock = clock
-        self._sleep = sleep
-        self._client: PineconeClient | None = PineconeClient(settings, clock=clock, sleep=sleep)
-        self._opened: _Opened | None = None
-        self._specs: dict[str, CollectionSpec] = {}
+        self._pace = pace
+        self._places = Places(settings, clock=clock, sleep=sleep)
 
     def create_collection(self, collection: str, spec: CollectionSpec) -> None:
         """Create namespace, and index where there is none; again with the same spec: no change."""
         check_name(collection)
-        existing = self._spec_if_there(collection)
+        existing = self._places.find(collection)
         if existing is not None:
-            check_same_spec(collection, existing, spec)
+            check_same_spec(collection, existing.spec, spec)
             return
-        opened = self._open_for(spec)
-        if opened.data.has_namespace(collection):
-            raise self._foreign(collection)
-        if opened.data.alias_target(collection) is not None:
+        for other in self._places.all():
+            if other.data.has_namespace(collection):
+                raise self._foreign(collection)
+        if self._places.alias_target(collection) is not None:
             raise RefusedError(f"{collection!r} is an alias already")
+        opened = self._places.open_for(spec)
         opened.registry.write(collection, spec)
         opened.data.create_namespace(collection)
         opened.freshness.until(partial(opened.data.has_namespace, collection), collection)
-        self._specs[collection] = spec
+        self._places.made(collection, opened, spec)
 
     def upsert(self, collection: str, batch: VectorBatch) -> Sequence[Rejection]:
         """Write records whole; confirmed by the service before it returns."""
@@ -135,7 +124,8 @@ class PineconeStore:
         opened, _ = self._written(collection)
         for start in range(0, len(ids), _DELETED_AT_ONCE):
             some = [str(record) for record in ids[start : start + _DELETED_AT_ONCE]]
-            opened.freshness.wrote(collection, opened.data.delete(collection, some))
+            deletion = partial(opened.data.delete, collection, some)
+            opened.freshness.wrote(collection, self._pace(deletion, 0))
 
     def fetch(self, collection: str, ids: Sequence[UUID]) -> VectorBatch:
         """Return the records that exist, in the order of ``ids``."""
@@ -192,46 +182,40 @@ class PineconeStore:
         return self._listed(opened, name, opened.freshness.still_count(name))
 
     def collections(self) -> Sequence[str]:
-        """Names of the collections that exist, sorted; other namespaces of the index are not."""
-        opened = self._open()
-        if opened is None:
-            return []
-        names = [name for name in opened.data.namespaces() if name != REGISTRY]
-        return sorted(opened.registry.read(names))
+        """Names of the collections that exist, sorted; other namespaces of the indexes are not."""
+        found: list[str] = []
+        for opened in self._places.all():
+            names = [name for name in opened.data.namespaces() if name != REGISTRY]
+            found += opened.registry.read(names)
+        return sorted(found)
 
     def set_alias(self, alias: str, collection: str) -> None:
         """Point ``alias`` at ``collection``; every reader sees it when this returns."""
         check_name(alias)
         opened, _ = self._written(collection)
-        opened.data.point_alias(alias, collection)
+        if self._places.find(alias) is not None:
+            raise RefusedError(f"{alias!r} is a collection and cannot be an alias")
+        self._places.point(alias, collection, opened)
 
     def alias_target(self, alias: str) -> str | None:
         """The collection that ``alias`` points at, or None."""
-        opened = self._open()
-        return None if opened is None else opened.data.alias_target(alias)
+        return self._places.alias_target(alias)
 
     def drop_collection(self, collection: str) -> None:
         """Delete a namespace with all records; absent is no error."""
         check_name(collection)
-        opened = self._open()
-        if opened is None:
-            return
-        self._specs.pop(collection, None)
-        if opened.data.has_namespace(collection):
-            self._delete(opened, collection)
-        if opened.registry.read([collection]):
-            opened.registry.forget(collection)
+        for opened in self._places.all():
+            if opened.data.has_namespace(collection):
+                self._delete(opened, collection)
+            if opened.registry.read([collection]):
+                opened.registry.forget(collection)
+        self._places.forget(collection)
 
     def close(self) -> None:
         """Let go of connections; nothing that was confirmed depends on it."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        if self._opened is not None:
-            self._opened.data.close()
-            self._opened = None
+        self._places.close()
 
-    def _delete(self, opened: _Opened, collection: str) -> None:
+    def _delete(self, opened: OpenedIndex, collection: str) -> None:
         if not opened.registry.read([collection]):
             raise self._foreign(collection)
         holders = opened.data.aliases_of(collection)
@@ -244,98 +228,45 @@ class PineconeStore:
         opened.freshness.until(lambda: not opened.data.has_namespace(collection), collection)
         opened.freshness.forget(collection)
 
-    def _put(self, opened: _Opened, collection: str, records: Sequence[Record]) -> int:
-        taken, position = opened.data.upsert(collection, records)
+    def _put(self, opened: OpenedIndex, collection: str, records: Sequence[Record]) -> int:
+        request = partial(opened.data.upsert, collection, records)
+        taken, position = self._pace(request, len(records))
         opened.freshness.wrote(collection, position)
         return taken
 
-    def _see_all(self, opened: _Opened, name: str) -> None:
+    def _see_all(self, opened: OpenedIndex, name: str) -> None:
         try:
             opened.freshness.see_all(name)
         except AbsentError as error:
             raise self._gone(name) from error
 
-    def _listed(self, opened: _Opened, name: str, expected: int) -> Iterator[UUID]:
+    def _listed(self, opened: OpenedIndex, name: str, expected: int) -> Iterator[UUID]:
         listed = 0
         for page in opened.data.id_pages(name):
             listed += len(page)
             yield from map(UUID, page)
         opened.freshness.check_listed(name, listed, expected)
 
-    def _read(self, name: str) -> tuple[_Opened, str, CollectionSpec]:
+    def _read(self, name: str) -> tuple[OpenedIndex, str, CollectionSpec]:
         """The collection that a reader means: the name itself, or the alias' target."""
-        spec = self._spec_if_there(name)
-        if spec is None:
-            target = self.alias_target(name)
+        found = self._places.find(name)
+        if found is None:
+            target = self._places.alias_target(name)
             if target is None:
                 raise self._gone(name)
-            name, spec = target, self._spec_if_there(target)
-        if spec is None:
+            name, found = target, self._places.find(target)
+        if found is None:
             raise self._foreign(name)
-        return self._must_open(), name, spec
+        return found.opened, name, found.spec
 
-    def _written(self, collection: str) -> tuple[_Opened, CollectionSpec]:
-        spec = self._spec_if_there(collection)
-        if spec is None:
+    def _written(self, collection: str) -> tuple[OpenedIndex, CollectionSpec]:
+        found = self._places.find(collection)
+        if found is None:
             raise self._gone(collection)
-        return self._must_open(), spec
-
-    def _spec_if_there(self, collection: str) -> CollectionSpec | None:
-        opened = self._open()
-        if opened is None:
-            return None
-        if collection not in self._specs:
-            # The namespace makes it exist; a record alone is what a crash left.
-            if not _could_be(collection) or not opened.data.has_namespace(collection):
-                return None
-            found = opened.registry.read([collection])
-            if collection not in found:
-                return None
-            self._specs[collection] = found[collection]
-        return self._specs[collection]
-
-    def _open(self) -> _Opened | None:
-        """Connect to the index; None when there is none of that name."""
-        client = self._must_be_open()
-        if self._opened is None:
-            facts = client.facts()
-            if facts is None or not facts.ready:
-                return None
-            self._opened = self._connected(client, facts)
-        return self._opened
-
-    def _open_for(self, spec: CollectionSpec) -> _Opened:
-        client = self._must_be_open()
-        facts = client.ready_for(spec)
-        if self._opened is None:
-            self._opened = self._connected(client, facts)
-        return self._opened
-
-    def _connected(self, client: PineconeClient, facts: IndexFacts) -> _Opened:
-        index, transport = client.connect(facts)
-        data = PineconeData(index, transport, facts.dimension, client.secrets)
-        freshness = Freshness(
-            data,
-            timeout_s=self._settings.consistency_timeout_s,
-            settles_s=self._settings.count_settles_s,
-            clock=self._clock,
-            sleep=self._sleep,
-        )
-        return _Opened(data, freshness, Registry(data, freshness))
-
-    def _must_open(self) -> _Opened:
-        opened = self._open()
-        if opened is None:
-            raise RefusedError(f"there is no Pinecone index {self._settings.index!r}")
-        return opened
-
-    def _must_be_open(self) -> PineconeClient:
-        if self._client is None:
-            raise RefusedError("the store was closed")
-        return self._client
+        return found.opened, found.spec
 
     def _gone(self, name: str) -> RefusedError:
-        self._specs.pop(name, None)
+        self._places.forget(name)
         return RefusedError(
             f"there is no collection {name!r} in the Pinecone index {self._settings.index!r}",
             code="no-collection",
@@ -348,14 +279,6 @@ class PineconeStore:
             code="foreign",
             hint="delete it, or give store.index another name",
         )
-
-
-def _could_be(name: str) -> bool:
-    try:
-        check_name(name)
-    except RefusedError:
-        return False
-    return True
 
 
 def _score(score: float, spec: CollectionSpec) -> float:

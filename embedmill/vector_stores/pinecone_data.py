@@ -25,11 +25,13 @@ from embedmill.vector_stores.pinecone_errors import (
     reasons,
 )
 
-Record: TypeAlias = dict[str, Any]
+# One record as JSON.
+Record: TypeAlias = bytes
 
 # Of one page; Pinecone's operation limits.
 _PAGE = 100
 _ALIASES = "/namespace-aliases"
+_JSON = {"Content-Type": "application/json"}
 
 
 class PineconeData:
@@ -65,13 +67,20 @@ class PineconeData:
         Raises:
             PermanentError: it refuses the request for what is in it.
         """
+        name = orjson.dumps(namespace)
+        body = b'{"vectors":[%b],"namespace":%b}' % (b",".join(records), name)
         with pinecone_errors("records", self._secrets):
-            # Without batch_size: with one, failed batches would not raise.
-            reply = self._index.upsert(vectors=records, namespace=namespace)
-        if reply.has_errors:
-            raise OutcomeUnknownError("Pinecone took a part of a write", code="outcome-unknown")
-        info = reply.response_info
-        return reply.upserted_count, info.lsn_committed if info else None
+            # The SDK's own method would have every float as a Python object first, which takes
+            # four times as long for 1,536 components.
+            reply = self._transport.post("/vectors/upsert", content=body, headers=_JSON)
+        try:
+            taken = int(orjson.loads(reply.content)["upsertedCount"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise OutcomeUnknownError(
+                "whether Pinecone has taken the records is not known: its reply cannot be read",
+                code="outcome-unknown",
+            ) from error
+        return taken, ResponseInfo(raw_headers=dict(reply.headers)).lsn_committed
 
     def delete(self, namespace: str, ids: Sequence[str]) -> int | None:
         """Delete at most 1,000 records; return the position of the write.
@@ -191,6 +200,14 @@ class PineconeData:
             self._alias("write", "PATCH", alias, {"target_namespace": namespace})
         except AbsentError:
             self._make_alias(alias, namespace)
+
+    def delete_alias(self, alias: str) -> None:
+        """Remove an alias; absent is no error, and its target stays."""
+        try:
+            with pinecone_errors("write", self._secrets):
+                self._transport.delete(f"{_ALIASES}/{quote(alias, safe='')}")
+        except AbsentError:
+            return
 
     def aliases_of(self, namespace: str) -> list[str]:
         """Aliases that point at a namespace; at most the first hundred."""

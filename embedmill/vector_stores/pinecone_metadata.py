@@ -22,13 +22,14 @@ those of :mod:`embedmill.vector_stores.payload_tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import orjson
 
 from embedmill.errors import RefusedError
-from embedmill.payload import EXACT_FLOAT, Filter, Payload, Scalar, conditions_of
+from embedmill.payload import EXACT_FLOAT, Filter, Payload, Scalar, conditions_of, path_of_key
 from embedmill.vector_stores.payload_tokens import tokens_of, wanted_token
 
 Metadata: TypeAlias = dict[str, Any]
@@ -55,12 +56,13 @@ def metadata_of(payload: Payload) -> Metadata:
     rest: dict[str, Any] = {}
     tokens: dict[str, None] = {}
     for path, value in _leaves(payload, ()):
-        if _is_plain(path) and _is_native(value):
-            metadata[".".join(path)] = list(value) if isinstance(value, tuple) else value
+        key, plain, askable = _about(path)
+        if plain and _is_native(value):
+            metadata[key] = list(value) if isinstance(value, tuple) else value
             continue
         _put(rest, path, value)
-        if len(path) == 1:
-            tokens.update(dict.fromkeys(tokens_of(path[0], value)))
+        if askable:
+            tokens.update(dict.fromkeys(tokens_of(key, value)))
     if rest:
         metadata[REST] = orjson.dumps(rest).decode()
     if tokens:
@@ -91,12 +93,22 @@ def filter_of(where: Filter | None) -> dict[str, Any] | None:
     return clauses[0] if len(clauses) == 1 else {"$and": clauses}
 
 
-def _leaves(value: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(value: Mapping[str, Any], path: Path) -> list[tuple[Path, Any]]:
+    found: list[tuple[Path, Any]] = []
     for key, inner in value.items():
         if isinstance(inner, dict) and inner:
-            yield from _leaves(inner, (*path, key))
+            found += _leaves(inner, (*path, key))
         else:
-            yield (*path, key), inner
+            found.append(((*path, key), inner))
+    return found
+
+
+# Records of one index have the same few keys.
+@lru_cache(maxsize=4096)
+def _about(path: Path) -> tuple[str, bool, bool]:
+    """Key in the metadata, whether that may be plain, and whether a filter can ask for it."""
+    key = ".".join(path)
+    return key, _is_plain(path), path_of_key(key) == path
 
 
 def _is_plain(path: Path) -> bool:
@@ -107,10 +119,10 @@ def _is_plain(path: Path) -> bool:
 
 
 def _is_native(value: object) -> bool:
-    if isinstance(value, bool):
-        return True
     if isinstance(value, str):
         return "\0" not in value
+    if isinstance(value, bool):
+        return True
     if isinstance(value, int):
         return abs(value) < EXACT_FLOAT
     if isinstance(value, float):
@@ -147,7 +159,7 @@ def _any_of(key: str, values: list[Scalar]) -> dict[str, Any]:
             code="filter",
         )
     clauses: list[dict[str, Any]] = []
-    if _is_plain((key,)):
+    if _is_plain(path_of_key(key)):
         truths = {value for value in values if isinstance(value, bool)}
         numbers = [v for v in values if not isinstance(v, bool | str) and abs(v) < EXACT_FLOAT]
         texts = [value for value in values if isinstance(value, str)]

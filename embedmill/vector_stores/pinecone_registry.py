@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+
 from embedmill.errors import RefusedError
 from embedmill.vector_store import CollectionSpec
 from embedmill.vector_stores.pinecone_data import PineconeData
@@ -19,6 +21,8 @@ from embedmill.vector_stores.pinecone_freshness import Freshness
 # No collection's name begins with an underscore.
 REGISTRY = "_embedmill"
 _AT_ONCE = 100
+# No collection's name begins like that.
+_CHOICE = "_alias:"
 
 
 class Registry:
@@ -40,10 +44,24 @@ class Registry:
 
     def write(self, name: str, spec: CollectionSpec) -> None:
         """Write a spec down, so that everybody sees it when this returns."""
-        record = {"id": name, "values": self._data.unit_vector, "metadata": asdict(spec)}
-        _, position = self._data.upsert(REGISTRY, [record])
-        self._freshness.wrote(REGISTRY, position)
+        self._put(name, asdict(spec))
         self._freshness.until(lambda: self.read([name]).get(name) == spec, REGISTRY)
+
+    def choose(self, alias: str, index: str) -> None:
+        """Write down in which index an alias holds, so that everybody sees it when this returns."""
+        self._put(_CHOICE + alias, {"index": index})
+        self._freshness.until(lambda: self.chosen(alias) == index, REGISTRY)
+
+    def chosen(self, alias: str) -> str:
+        """Name of the index in which an alias holds; empty when nobody has said so."""
+        self._freshness.see_own(REGISTRY)
+        record = self._data.fetch(REGISTRY, [_CHOICE + alias]).get(_CHOICE + alias)
+        return str((record.metadata or {}).get("index", "")) if record else ""
+
+    def _put(self, name: str, metadata: Mapping[str, Any]) -> None:
+        record = {"id": name, "values": self._data.unit_vector, "metadata": metadata}
+        _, position = self._data.upsert(REGISTRY, [orjson.dumps(record)])
+        self._freshness.wrote(REGISTRY, position)
 
     def forget(self, name: str) -> None:
         """Remove a spec."""

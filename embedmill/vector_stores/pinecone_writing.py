@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import orjson
 
 from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
-from embedmill.payload import Payload
 from embedmill.vector_store import StoreLimits, VectorBatch
 from embedmill.vector_stores.pinecone_data import Record
-from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, Metadata, metadata_of
+from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, metadata_of
 
 # Rows that are laid out at a time: one of 1,536 dimensions is 17 KB of text.
 _AT_ONCE = 1000
-# Beside vector and metadata a record is 36 characters of id and three keys.
-_RECORD_BYTES = 100
+# Of a request beside its records: two keys, and the name of a namespace.
+_BODY_BYTES = 400
 # So many alone and none accepted: it is not about the records.
 _HOPELESS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A record that is ready but for its floats: as text they take half the memory."""
-
-    row: int
-    id: str
-    values: bytes
-    metadata: Metadata
-    size: int
-
-    def record(self) -> Record:
-        values = orjson.loads(self.values)
-        return {"id": self.id, "values": values, "metadata": self.metadata}
 
 
 class BatchWriter:
@@ -64,36 +47,32 @@ class BatchWriter:
             StopRunError: none of several was taken.
         """
         refused: dict[int, tuple[str, str]] = {}
-        prepared: list[_Prepared] = []
-        for one in _prepared(batch):
-            if isinstance(one, _Prepared):
-                prepared.append(one)
-            else:
-                refused[one] = _TOO_LARGE
-            if len(prepared) == _AT_ONCE:
-                refused |= self._send(prepared)
-                prepared = []
-        refused |= self._send(prepared)
+        for start in range(0, len(batch.ids), _AT_ONCE):
+            part = range(start, min(start + _AT_ONCE, len(batch.ids)))
+            records = _records(batch, part)
+            refused |= {row: _TOO_LARGE for row in part if row not in records}
+            refused |= self._send(list(records), list(records.values()))
         if self._alone > 1 and not self._accepted:
             raise _none_taken(len(batch.ids), next(iter(refused.values()))[1])
         return refused
 
-    def _send(self, prepared: Sequence[_Prepared]) -> dict[int, tuple[str, str]]:
+    def _send(self, rows: Sequence[int], records: Sequence[Record]) -> dict[int, tuple[str, str]]:
         refused: dict[int, PermanentError] = {}
         packs = pack(
-            len(prepared),
+            len(records),
             most_rows=self._limits.records,
-            sizes={"bytes": [one.size for one in prepared]},
-            limits={"bytes": self._limits.request_bytes},
+            # And a comma, and the rest of the body.
+            sizes={"bytes": [len(record) + 1 for record in records]},
+            limits={"bytes": self._limits.request_bytes - _BODY_BYTES},
         )
         for part in packs:
             # A record over the limit by itself is sent alone: the server has the last word.
-            refused |= by_halves(part.rows, lambda rows: self._request(prepared, rows))
-        return {prepared[at].row: (error.code, str(error)) for at, error in refused.items()}
+            refused |= by_halves(part.rows, lambda some: self._request(records, some))
+        return {rows[at]: (error.code, str(error)) for at, error in refused.items()}
 
-    def _request(self, prepared: Sequence[_Prepared], rows: Sequence[int]) -> None:
+    def _request(self, records: Sequence[Record], rows: Sequence[int]) -> None:
         try:
-            self._put_all([prepared[row].record() for row in rows])
+            self._put_all(records[rows[0] : rows[-1] + 1])
         except PermanentError as error:
             self._alone += len(rows) == 1
             if self._alone >= _HOPELESS and not self._accepted:
@@ -120,24 +99,16 @@ def _none_taken(count: int, words: str) -> StopRunError:
     return StopRunError(f"the store took none of {count:,} records; the first: {words}")
 
 
-def _prepared(batch: VectorBatch) -> Iterator[_Prepared | int]:
-    """Records ready to send, and the rows of those that are too large."""
-    vectors = np.ascontiguousarray(batch.vectors)
-    for row, (record, payload) in enumerate(zip(batch.ids, batch.payloads, strict=True)):
-        yield _record(row, str(record), vectors[row], payload)
-
-
-def _record(row: int, record: str, vector: object, payload: Payload) -> _Prepared | int:
-    metadata = metadata_of(payload)
-    metadata_size = len(orjson.dumps(metadata))
-    if metadata_size > METADATA_BYTES:
-        return row
+def _records(batch: VectorBatch, rows: range) -> dict[int, Record]:
+    """Records as JSON by row; those that are too large are left out."""
     # The shortest decimals that are these float32: half the text of the same numbers as doubles.
-    text = orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
-    return _Prepared(
-        row=row,
-        id=record,
-        values=text,
-        metadata=metadata,
-        size=len(text) + metadata_size + _RECORD_BYTES,
-    )
+    # All at once, and cut where one ends and the next begins.
+    vectors = np.ascontiguousarray(batch.vectors[rows.start : rows.stop])
+    texts = orjson.dumps(vectors, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
+    found = {}
+    for row, values in zip(rows, texts, strict=True):
+        metadata = orjson.dumps(metadata_of(batch.payloads[row]))
+        if len(metadata) <= METADATA_BYTES:
+            record = str(batch.ids[row]).encode()
+            found[row] = b'{"id":"%b","values":[%b],"metadata":%b}' % (record, values, metadata)
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from embedmill.errors import OutcomeUnknownError, RefusedError, StopRunError, Tr
 from embedmill.payload import Filter
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.settings_file import resolve_secret
+from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import (
     CollectionSpec,
     Hit,
@@ -67,12 +69,14 @@ class QdrantStore:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        pace: RequestPace = at_once,
     ) -> None:
         self.limits = qdrant_limits(settings)
         self._settings = settings
         self._secret = resolve_secret(settings.api_key) if settings.api_key else ""
         self._client: QdrantClient | None = _connected(settings, self._secret)
-        self._upserts = Upserts(self._client, settings, self._secret)
+        self._pace = pace
+        self._upserts = Upserts(self._client, settings, self._secret, pace)
         self._known: dict[str, Collection] = {}
         self._sleep = sleep
         self._clock = clock
@@ -112,12 +116,9 @@ class QdrantStore:
     def delete(self, collection: str, ids: Sequence[UUID]) -> None:
         """Delete records, applied by the server before it returns; absent ids are no error."""
         self._written(collection)
-        client, doing = self._open(), f"deleting from {collection!r}"
         for start in range(0, len(ids), _IDS):
             some: list[Any] = list(map(str, ids[start : start + _IDS]))
-            with self._errors(doing, "change"):
-                result = client.delete(collection, models.PointIdsList(points=some), wait=True)
-            confirmed(result.status.value, doing)
+            self._pace(partial(self._delete, collection, some), 0)
 
     def fetch(self, collection: str, ids: Sequence[UUID]) -> VectorBatch:
         """Return the records that exist, in the order of ``ids``."""
@@ -228,7 +229,7 @@ class QdrantStore:
         with self._errors(f"dropping {collection!r}", "change"):
             self._open().delete_collection(collection)
 
-    def finish(self, collection: str, *, deadline_s: float = 3600.0) -> None:
+    def finish(self, collection: str, *, deadline_s: float = 600.0) -> None:
         """Have the graph built that loading put off, and wait until it is there.
 
         Args:
@@ -260,6 +261,12 @@ class QdrantStore:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def _delete(self, collection: str, ids: list[Any]) -> None:
+        doing = f"deleting from {collection!r}"
+        with self._errors(doing, "change"):
+            result = self._open().delete(collection, models.PointIdsList(points=ids), wait=True)
+        confirmed(result.status.value, doing)
 
     def _open(self) -> QdrantClient:
         if self._client is None:

@@ -17,7 +17,7 @@ from embedmill.qdrant_settings import (
 )
 from embedmill.recipe import Metric
 from embedmill.vector_store import CollectionSpec
-from embedmill.vector_stores.qdrant_filters import path_of
+from embedmill.vector_stores.qdrant_paths import path_of
 
 # Where a collection's own metadata says what it was made for.
 _MADE_FOR = "embedmill"

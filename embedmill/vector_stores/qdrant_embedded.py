@@ -14,11 +14,13 @@ the lock and every check are ours. Four of its habits decide how it is used here
 
 from __future__ import annotations
 
-import re
+import logging
+import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,12 +33,11 @@ from embedmill.batching import by_halves, pack
 from embedmill.embedder import Vectors
 from embedmill.errors import (
     DamagedFileError,
-    EmbedmillError,
     PermanentError,
-    RefusedError,
     StopRunError,
+    TransientError,
 )
-from embedmill.payload import EXACT_FLOAT, Filter, Scalar, conditions_of, metadata_key
+from embedmill.payload import Filter
 from embedmill.settings import QdrantEmbeddedSettings
 from embedmill.vector_store import (
     CollectionSpec,
@@ -47,13 +48,21 @@ from embedmill.vector_store import (
     check_batch,
     check_query,
 )
+from embedmill.vector_stores.qdrant_embedded_engine import config_of, engine_errors, sync_log
+from embedmill.vector_stores.qdrant_embedded_filters import filter_of
+from embedmill.vector_stores.qdrant_embedded_index import (
+    IndexBuild,
+    note_written,
+    unindexed,
+    written_since,
+)
 from embedmill.vector_stores.store_folder import (
-    DISK_ERRNOS,
     StoreFolder,
     disk_error,
     sync_tree,
 )
 
+log = logging.getLogger(__name__)
 # 512 records: between 256 and 1000 the rate is the same within noise. 32 MiB is one file of the
 # engine's log; larger writes get a file of their own (70 MiB passed).
 QDRANT_EMBEDDED_LIMITS = StoreLimits(
@@ -68,23 +77,12 @@ _FLUSH_BYTES = 256 * 2**20
 _PAGE = 10_000
 
 
-def _config(spec: CollectionSpec) -> qdrant_edge.EdgeConfig:
-    distances = {
-        "cosine": qdrant_edge.Distance.Cosine,
-        "dot": qdrant_edge.Distance.Dot,
-        "euclid": qdrant_edge.Distance.Euclid,
-    }
-    params = qdrant_edge.EdgeVectorParams(size=spec.dimension, distance=distances[spec.metric])
-    # Without the log everything since the last flush is lost with the process, and two
-    # processes can write to one folder without noticing.
-    return qdrant_edge.EdgeConfig(vectors=params, wal_enabled=True)
-
-
 class QdrantEmbeddedStore:
     """A :class:`~embedmill.vector_store.VectorStore` over qdrant-edge; one owner per folder.
 
     Collections stay open once used, since opening reads the engine's log again. Search compares
-    with every record: exact, about 2 ms per 20,000 records of 384 dimensions, 40 ms with a filter.
+    with every record (exact, about 2 ms per 20,000 records of 384 dimensions, 40 ms with a filter)
+    until :meth:`finish` has made an index.
 
     Raises:
         IndexLockedError: somebody else has the folder.
@@ -93,7 +91,18 @@ class QdrantEmbeddedStore:
 
     limits = QDRANT_EMBEDDED_LIMITS
 
-    def __init__(self, settings: QdrantEmbeddedSettings) -> None:
+    def __init__(
+        self,
+        settings: QdrantEmbeddedSettings,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._sleep = sleep
+        self._clock = clock
+        self._builds: dict[str, IndexBuild] = {}
+        self._written: Counter[str] = Counter()
         self._folder = StoreFolder(Path(settings.path), "qdrant_embedded")
         self._shards: dict[str, qdrant_edge.EdgeShard] = {}
         self._opening = threading.Lock()
@@ -106,7 +115,7 @@ class QdrantEmbeddedStore:
             self._check_room(0)
             with engine_errors(self._folder.path, StopRunError):
                 # No index on doc_id: it took 6 % of the writing rate, and filters on it are rare.
-                qdrant_edge.EdgeShard.create(str(records), _config(spec)).close()
+                qdrant_edge.EdgeShard.create(str(records), config_of(spec)).close()
             sync_tree(records)
 
         self._folder.create(collection, spec, fill)
@@ -116,7 +125,7 @@ class QdrantEmbeddedStore:
         good, rows, rejections = check_batch(batch, self._folder.spec(collection), self.limits)
         if not rows:
             return rejections
-        sizes = [good.vectors.shape[1] * 4 + len(orjson.dumps(p)) for p in good.payloads]
+        sizes = _sizes(good, self.limits)
         self._check_room(sum(sizes))
         shard = self._shard(collection)
         refused: dict[int, PermanentError] = {}
@@ -130,6 +139,7 @@ class QdrantEmbeddedStore:
             refused |= by_halves(part.rows, lambda some: self._put(shard, good, some))
         check_not_all(refused, len(rows))
         self._confirm(collection, sum(sizes))
+        self._written[collection] += len(rows)
         rejections += [Rejection(rows[r], e.code, str(e)) for r, e in refused.items()]
         return sorted(rejections, key=lambda rejection: rejection.row)
 
@@ -168,15 +178,20 @@ class QdrantEmbeddedStore:
     def search(
         self, collection: str, vector: Vectors, k: int, where: Filter | None = None
     ) -> Sequence[Hit]:
-        """Return at most ``k`` nearest records, best first, compared with every record."""
+        """Return at most ``k`` nearest records, best first.
+
+        Exact with ``exact_search``, and while the collection has no index.
+        """
         name = self._folder.resolve(collection)
         check_query(name, vector, k, self._folder.spec(name))
         shard = self._shard(name)
         request = qdrant_edge.QueryRequest(
             limit=k,
             query=qdrant_edge.Query.Nearest(vector.tolist()),
-            filter=self._filter(where),
-            params=qdrant_edge.SearchParams(exact=True),
+            filter=filter_of(where),
+            params=qdrant_edge.SearchParams(
+                exact=self._settings.exact_search, hnsw_ef=self._settings.search_ef
+            ),
             with_payload=True,
         )
         with engine_errors(self._folder.path, StopRunError):
@@ -205,9 +220,39 @@ class QdrantEmbeddedStore:
         """The collection that ``alias`` points at, or None."""
         return self._folder.alias_target(alias)
 
+    def finish(self, collection: str, *, deadline_s: float = 600.0) -> None:
+        """Have a search index made when enough records are without, and wait until it is there.
+
+        Whatever needs the collection before that ends the making. An index that cannot be made is
+        no failure: search goes on without.
+
+        Args:
+            collection: whose load is over.
+            deadline_s: seconds to wait.
+
+        Raises:
+            TransientError: it is not ready by then; the making goes on, ask again later.
+        """
+        build = self._builds.get(collection) or self._begin(collection)
+        if build is None:
+            return
+        if not build.wait(deadline_s, self._clock, self._sleep):
+            raise TransientError(
+                f"the index of {collection!r} is not ready after {deadline_s:g} seconds",
+                code="optimising",
+            )
+        failure = self._end(collection)
+        if failure:
+            log.warning("no search index was made for %r: %s", collection, failure)
+
+    def tidy(self, collection: str) -> None:
+        """Do after a run what its writes have put off; see :meth:`finish`."""
+        self.finish(collection)
+
     def drop_collection(self, collection: str) -> None:
         """Delete a collection with all records; absent is no error."""
         self._folder.check_droppable(collection)
+        self._end(collection)
         shard = self._shards.pop(collection, None)
         if shard is not None:
             shard.close()
@@ -215,6 +260,8 @@ class QdrantEmbeddedStore:
 
     def close(self) -> None:
         """Flush where there is room, and let go of the folder."""
+        for collection in list(self._builds):
+            self._end(collection)
         roomy = _free_bytes(self._folder.path) >= RESERVED_BYTES
         try:
             while self._shards:
@@ -226,8 +273,39 @@ class QdrantEmbeddedStore:
         finally:
             self._folder.close()
 
+    def _begin(self, collection: str) -> IndexBuild | None:
+        """Have an index made, when the collection is large enough for one."""
+        shard, spec = self._shard(collection), self._folder.spec(collection)
+        place = self._folder.records_of(collection).parent
+        written = written_since(place) + self._written.pop(collection, 0)
+        with engine_errors(self._folder.path, StopRunError):
+            due = max(unindexed(shard), written) >= self._settings.index_from
+            note_written(place, 0 if due else written)
+            if not due:
+                return None
+            shard.flush()
+        del self._shards[collection]
+        shard.close()
+        self._unflushed.pop(collection, None)
+        # Parts of a collection are indexed one by one, so that half of it counts as large.
+        threshold = self._settings.index_from * spec.dimension * 4 // 2
+        records = self._folder.records_of(collection)
+        build = IndexBuild(records, spec, threshold, self._folder.lock)
+        self._folder.say_who(build.pid, "which makes its search index")
+        self._builds[collection] = build
+        return build
+
+    def _end(self, collection: str) -> str:
+        build = self._builds.pop(collection, None)
+        if build is None:
+            return ""
+        failure = build.end()
+        self._folder.say_who(os.getpid())
+        return failure
+
     def _shard(self, collection: str) -> qdrant_edge.EdgeShard:
         self._folder.spec(collection)
+        self._end(collection)
         # Readers are shared by threads, and the engine opens a collection only once.
         with self._opening:
             shard = self._shards.get(collection)
@@ -267,7 +345,7 @@ class QdrantEmbeddedStore:
             if self._unflushed[collection] >= _FLUSH_BYTES:
                 self._shards[collection].flush()
                 self._unflushed[collection] = 0
-            _sync_log(self._folder.records_of(collection) / "wal")
+            sync_log(self._folder.records_of(collection) / "wal")
 
     def _scroll(self, shard: qdrant_edge.EdgeShard) -> Iterator[UUID]:
         offset: Any = None
@@ -281,54 +359,14 @@ class QdrantEmbeddedStore:
             if offset is None:
                 return
 
-    def _filter(self, where: Filter | None) -> qdrant_edge.Filter | None:
-        conditions = conditions_of(where)
-        if not conditions:
-            return None
-        return qdrant_edge.Filter(must=[self._any_of(*item) for item in conditions.items()])
 
-    def _any_of(self, key: str, values: Sequence[Scalar]) -> qdrant_edge.Filter:
-        if '"' in key or "\\" in key:
-            raise RefusedError(f"this store cannot filter on the key {key!r}", code="filter")
-        texts = [value for value in values if isinstance(value, str)]
-        # An empty list of texts matches nothing, and an empty `should` would match everything.
-        conditions = [self._on(key, match=qdrant_edge.MatchAny(texts))]
-        conditions += [self._equals(key, v) for v in values if not isinstance(v, str)]
-        return qdrant_edge.Filter(should=list(conditions))
-
-    def _equals(self, key: str, value: float) -> qdrant_edge.FieldCondition:
-        if isinstance(value, bool):
-            # A Python bool would be taken for the integers 0 and 1; numpy's is not an integer.
-            truth: Any = np.bool_(value)
-            return self._on(key, match=qdrant_edge.MatchValue(truth))
-        if isinstance(value, int) and abs(value) >= EXACT_FLOAT:
-            return self._on(key, match=qdrant_edge.MatchValue(value))
-        # Matching an integer would miss 1.0, and matching a float is not offered.
-        return self._on(key, range=qdrant_edge.RangeFloat(gte=value, lte=value))
-
-    def _on(self, key: str, **test: Any) -> qdrant_edge.FieldCondition:  # noqa: ANN401 (passed on)
-        # In quotes a key is one name, whatever dots and brackets are in it.
-        inner = metadata_key(key)
-        return qdrant_edge.FieldCondition(f'metadata."{inner}"' if inner else f'"{key}"', **test)
-
-
-@contextmanager
-def engine_errors(folder: Path, otherwise: type[EmbedmillError]) -> Iterator[None]:
-    """Name what the engine raises: about the disk, or what the caller expects ``otherwise``.
-
-    Raises:
-        StopRunError: the text speaks of a full, read-only or defective disk.
-    """
-    try:
-        yield
-    except Exception as error:
-        text = str(error)
-        # Long texts quote the whole call stack of the conversion, and with it the record.
-        short = " ".join(text.split())[:200]
-        number = re.search(r"os error (\d+)", text)
-        if isinstance(error, OSError) or (number and int(number.group(1)) in DISK_ERRNOS):
-            raise disk_error(folder, short) from error
-        raise otherwise(f"the engine says: {short}", code="refused-by-store") from error
+def _sizes(batch: VectorBatch, limits: StoreLimits) -> list[int]:
+    """Bytes of each record; all alike when they fit one write together: how many is enough then."""
+    count, vector = len(batch.ids), batch.vectors.shape[1] * 4
+    together = len(orjson.dumps(list(batch.payloads))) + count * vector
+    if together <= limits.request_bytes:
+        return [together // count + 1] * count
+    return [vector + len(orjson.dumps(payload)) for payload in batch.payloads]
 
 
 def check_not_all(refused: dict[int, PermanentError], count: int) -> None:
@@ -340,18 +378,6 @@ def check_not_all(refused: dict[int, PermanentError], count: int) -> None:
     if count > 1 and len(refused) == count:
         first = refused[min(refused)]
         raise StopRunError(f"the store took none of {count} records; the first: {first}")
-
-
-def _sync_log(folder: Path) -> None:
-    # A thread of the engine makes and renames log files: look again until none vanished on the
-    # way. It does so once per 32 MiB, so that a second look finds them all.
-    for _ in range(10):
-        try:
-            sync_tree(folder)
-        except FileNotFoundError:
-            continue
-        return
-    sync_tree(folder)
 
 
 def _free_bytes(folder: Path) -> int:

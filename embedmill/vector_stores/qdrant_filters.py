@@ -1,32 +1,13 @@
-"""Our filters in Qdrant's words, and the paths of payload keys."""
+"""Our filters in Qdrant's words."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from qdrant_client import models
 
-from embedmill.errors import RefusedError
 from embedmill.payload import EXACT_FLOAT, Filter, Scalar, conditions_of
-
-# What may stand in a path without quotes; the server writes paths back like this.
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_METADATA = "metadata."
-
-
-def path_of(key: str) -> str:
-    """The server's path of a filter's key.
-
-    ``metadata.KEY`` is the key of a document's metadata, whatever dots are in KEY; every other key
-    is one of the payload itself.
-
-    Raises:
-        RefusedError: the key has a character that no path can hold.
-    """
-    if key.startswith(_METADATA) and key != _METADATA:
-        return f"metadata.{_quoted(key[len(_METADATA) :])}"
-    return _quoted(key)
+from embedmill.vector_stores.qdrant_paths import path_of
 
 
 def filter_of(where: Filter | None) -> models.Filter | None:
@@ -44,12 +25,6 @@ def filter_of(where: Filter | None) -> models.Filter | None:
 def matches_nothing(where: Filter | None) -> bool:
     """Whether a key has no allowed value at all: the server would take that for any."""
     return any(not values for values in conditions_of(where).values())
-
-
-def _quoted(key: str) -> str:
-    if '"' in key or "\\" in key or not key:
-        raise RefusedError(f"this store cannot filter on the key {key!r}", code="filter")
-    return key if _PLAIN_KEY.fullmatch(key) else f'"{key}"'
 
 
 def _any_of(path: str, values: Sequence[Scalar]) -> models.Filter:

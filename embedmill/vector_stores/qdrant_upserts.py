@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from qdrant_client import QdrantClient
 
 from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
 from embedmill.qdrant_settings import QdrantServerSettings
+from embedmill.throttle import RequestPace
 from embedmill.vector_store import Rejection, StoreLimits, VectorBatch, check_batch
 from embedmill.vector_stores.qdrant_collections import Collection
 from embedmill.vector_stores.qdrant_errors import confirmed, server_errors
@@ -29,8 +31,15 @@ _ENOUGH = 16
 class Upserts:
     """Writes records through one client."""
 
-    def __init__(self, client: QdrantClient, settings: QdrantServerSettings, secret: str) -> None:
+    def __init__(
+        self,
+        client: QdrantClient,
+        settings: QdrantServerSettings,
+        secret: str,
+        pace: RequestPace,
+    ) -> None:
         self._client = client
+        self._pace = pace
         self._grpc = settings.prefer_grpc
         self._timeout_s = settings.timeout_s
         self._secret = secret
@@ -77,11 +86,14 @@ class Upserts:
                 secret=self._secret,
             )
 
+        def request(rows: slice) -> None:
+            with server_errors(doing, "write", self._secret):
+                confirmed(put(rows), doing)
+
         def send(some: Sequence[int]) -> None:
             # Rows are neighbours: whatever they were cut to, they came from one range.
             rows = slice(some[0], some[-1] + 1)
-            with server_errors(doing, "write", self._secret):
-                confirmed(put(rows), doing)
+            self._pace(partial(request, rows), len(some))
 
         return send
 

@@ -109,15 +109,27 @@ def lock_folder(folder: Path) -> int:
         holder = os.pread(descriptor, 4096, 0)
         os.close(descriptor)
         raise _locked(folder, holder) from error
+    write_holder(descriptor, os.getpid())
+    return descriptor
+
+
+def write_holder(descriptor: int, pid: int, doing: str = "") -> None:
+    """Write into a lock that is held who holds it, for those who are refused.
+
+    Args:
+        descriptor: of the lock.
+        pid: of the process.
+        doing: what it does, when that is not reading and writing.
+    """
     about = {
-        "pid": os.getpid(),
+        "pid": pid,
         "host": socket.gethostname(),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        "doing": doing,
     }
     text = orjson.dumps(about, option=orjson.OPT_APPEND_NEWLINE)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text, 0)
-    return descriptor
 
 
 class StoreFolder:
@@ -151,6 +163,17 @@ class StoreFolder:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def lock(self) -> int:
+        """Descriptor of the lock; who inherits it holds the folder as well."""
+        self.check_open()
+        assert self._lock is not None
+        return self._lock
+
+    def say_who(self, pid: int, doing: str = "") -> None:
+        """Say who holds the folder now; see :func:`write_holder`."""
+        write_holder(self.lock, pid, doing)
 
     def records_of(self, collection: str) -> Path:
         """The backend's own folder of a collection."""
@@ -288,6 +311,7 @@ def _locked(folder: Path, holder: bytes) -> IndexLockedError:
     try:
         about = orjson.loads(holder)
         who = f"process {about['pid']} on {about['host']} since {about['since']}"
+        who += f", {about['doing']}" if about.get("doing") else ""
     except (orjson.JSONDecodeError, KeyError, TypeError):
         # Between taking the lock and writing into it.
         who = "a process that has only just opened it"

@@ -15,6 +15,7 @@ from uuid import UUID
 from embedmill.embedder import Vectors
 from embedmill.errors import OutcomeUnknownError, RefusedError, StopRunError, TransientError
 from embedmill.payload import Filter
+from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import (
     CollectionSpec,
     Hit,
@@ -61,6 +62,7 @@ class WeaviateStore:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        pace: RequestPace = at_once,
     ) -> None:
         self.limits = weaviate_limits(settings)
         self._settings = settings
@@ -69,6 +71,7 @@ class WeaviateStore:
         self._known: dict[str, Collection] = {}
         self._tenants: dict[str, set[str]] = {}
         self._sleep = sleep
+        self._pace = pace
         self._clock = clock
 
     def create_collection(self, collection: str, spec: CollectionSpec) -> None:
@@ -98,7 +101,7 @@ class WeaviateStore:
         """Write records whole; every object's own answer is read."""
         found = self._written(collection)
         good, rows, rejections = check_batch(batch, found.spec, self.limits)
-        writer = Upserts(self._connection, class_name(collection), self.limits)
+        writer = Upserts(self._connection, class_name(collection), self.limits, self._pace)
         if found.tenant_key is None:
             writer.write(found, good, rows, None)
         else:
@@ -247,7 +250,7 @@ class WeaviateStore:
         self._tenants[found.name] = known | set(by_tenant)
 
     def _objects(self, found: Collection) -> Objects:
-        return Objects(self._connection, class_name(found.name), found)
+        return Objects(self._connection, class_name(found.name), found, self._pace)
 
     def _aliases(self) -> dict[str, str]:
         if self._connection.has_aliases:

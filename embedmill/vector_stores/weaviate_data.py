@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from embedmill.embedder import Vectors
 from embedmill.errors import OutcomeUnknownError, TransientError
 from embedmill.payload import Filter, Scalar, conditions_of
 from embedmill.recipe import Metric
+from embedmill.throttle import RequestPace
 from embedmill.vector_store import Hit, VectorBatch
 from embedmill.vector_stores.weaviate_client import WeaviateConnection
 from embedmill.vector_stores.weaviate_names import NO_TEXT, tenant_name
@@ -40,8 +42,13 @@ class Objects:
     """The objects of one collection."""
 
     def __init__(
-        self, connection: WeaviateConnection, class_name: str, collection: Collection
+        self,
+        connection: WeaviateConnection,
+        class_name: str,
+        collection: Collection,
+        pace: RequestPace,
     ) -> None:
+        self._pace = pace
         self._connection = connection
         self._class_name = class_name
         self._collection = collection
@@ -116,7 +123,8 @@ class Objects:
         """Delete objects from tenants; absent is no error."""
         for tenant in tenants:
             for start in range(0, len(ids), _DELETED):
-                self._delete(ids[start : start + _DELETED], tenant)
+                some = ids[start : start + _DELETED]
+                self._pace(partial(self._delete, some, tenant), 0)
 
     def _fetched(self, ids: Sequence[UUID], tenant: str | None) -> list[Any]:
         with self._connection.errors(f"fetching from {self._class_name!r}", "read"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from weaviate.proto.v1 import batch_pb2
 
 from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
+from embedmill.throttle import RequestPace
 from embedmill.vector_store import StoreLimits, VectorBatch
 from embedmill.vector_stores.weaviate_client import WeaviateConnection
 from embedmill.vector_stores.weaviate_errors import of_object
@@ -28,8 +30,13 @@ class Upserts:
     """Writes one batch into one collection, or into one tenant of it."""
 
     def __init__(
-        self, connection: WeaviateConnection, class_name: str, limits: StoreLimits
+        self,
+        connection: WeaviateConnection,
+        class_name: str,
+        limits: StoreLimits,
+        pace: RequestPace,
     ) -> None:
+        self._pace = pace
         self._connection = connection
         self._class_name = class_name
         self._limits = limits
@@ -79,7 +86,10 @@ class Upserts:
             limits={"bytes": most},
         ):
             # An object over the limit is sent alone: the server has the last word.
-            alone = by_halves(part.rows, lambda some: self._put(objects, rows, some))
+            alone = by_halves(
+                part.rows,
+                lambda some: self._pace(partial(self._put, objects, rows, some), len(some)),
+            )
             self._refused |= {rows[at]: error for at, error in alone.items()}
             self._check_not_all(enough=_ENOUGH)
 

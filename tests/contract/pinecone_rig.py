@@ -4,9 +4,10 @@ from contextlib import ExitStack, contextmanager
 
 from embedmill.pinecone_settings import PineconeSettings
 from embedmill.testing.counting_store_contract import UNIT
-from embedmill.testing.pinecone_server import PineconeServer, ServerOptions
+from embedmill.testing.pinecone_server import Fault, PineconeServer, ServerOptions
 from embedmill.vector_stores.pinecone import PineconeStore
 
+__all__ = ["FakeClock", "Fault", "Rig", "rigs"]
 INDEX = "docs"
 KEY = "a-key-in-no-known-form"
 
@@ -32,7 +33,7 @@ class Rig:
         self.clock = FakeClock()
         self.stores = []
 
-    def store(self, *, time=None, **more):
+    def store(self, *, time=None, pace=None, **more):
         values = {
             "kind": "pinecone",
             "index": INDEX,
@@ -43,8 +44,10 @@ class Rig:
             **more,
         }
         settings = PineconeSettings.model_validate(values)
-        times = {"clock": time, "sleep": time.sleep} if time else {}
-        store = PineconeStore(settings, **times)
+        seams = {"clock": time, "sleep": time.sleep} if time else {}
+        if pace:
+            seams["pace"] = pace
+        store = PineconeStore(settings, **seams)
         self.stores.append(store)
         return store
 

@@ -38,8 +38,9 @@ class Rig:
         values = {"kind": "qdrant", "url": self.server.url, **more}
         return QdrantServerSettings.model_validate(values)
 
-    def store(self, *, sleep=None, clock=None, **more):
-        seams = {name: seam for name, seam in (("sleep", sleep), ("clock", clock)) if seam}
+    def store(self, *, sleep=None, clock=None, pace=None, **more):
+        given = {"sleep": sleep, "clock": clock, "pace": pace}
+        seams = {name: seam for name, seam in given.items() if seam}
         self.stores.append(QdrantStore(self.settings(**more), **seams))
         return self.stores[-1]
 

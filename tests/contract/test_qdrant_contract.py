@@ -11,7 +11,7 @@ from qdrant_grpc_front import grpc_front
 from embedmill.errors import RefusedError
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.testing.qdrant_server import QdrantServer
-from embedmill.testing.vector_store_contract import OpenStore, VectorStoreContract
+from embedmill.testing.vector_store_contract import OpenStore, SharedStoreContract
 from embedmill.vector_stores.qdrant import QdrantStore
 
 LIVE_URL = os.environ.get("EMBEDMILL_TEST_QDRANT_URL", "")
@@ -22,7 +22,7 @@ def no_proxy(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
 
-class TestQdrantServer(VectorStoreContract):
+class TestQdrantServer(SharedStoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         with QdrantServer() as server:
@@ -30,7 +30,7 @@ class TestQdrantServer(VectorStoreContract):
             yield lambda: QdrantStore(settings)
 
 
-class TestQdrantServerOverGrpc(VectorStoreContract):
+class TestQdrantServerOverGrpc(SharedStoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         with QdrantServer() as server, grpc_front(server) as (_, port):
@@ -42,7 +42,7 @@ class TestQdrantServerOverGrpc(VectorStoreContract):
 
 @pytest.mark.live
 @pytest.mark.skipif(not LIVE_URL, reason="EMBEDMILL_TEST_QDRANT_URL names no server")
-class TestLiveQdrantServer(VectorStoreContract):
+class TestLiveQdrantServer(SharedStoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         key = "${EMBEDMILL_TEST_QDRANT_KEY}" if "EMBEDMILL_TEST_QDRANT_KEY" in os.environ else None

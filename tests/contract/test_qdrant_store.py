@@ -1,7 +1,5 @@
 """What a store on a Qdrant server does beyond the contract that all stores share."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -298,35 +296,6 @@ class TestAliases:
         rig.server.plan.calls.clear()
         store.set_alias("live", "newer")
         assert rig.calls("aliases.update") == 1
-
-    def test_readers_during_switches_see_one_version_whole(self, rig):
-        rig = rig()
-        store = rig.store()
-        for name in ("old", "new"):
-            store.create_collection(name, UNIT)
-            store.upsert(name, records(20, version=name))
-        store.set_alias("live", "old")
-        ended, seen = threading.Event(), []
-
-        def read(reader):
-            while not ended.is_set():
-                hits = reader.search("live", unit_vectors(1)[0], 20)
-                versions = {hit.payload["version"] for hit in hits}
-                fetched = reader.fetch("live", record_ids(20)).payloads
-                seen.append((len(hits), versions, {p["version"] for p in fetched}, len(fetched)))
-
-        threads = [threading.Thread(target=read, args=(rig.store(),)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for number in range(60):
-            store.set_alias("live", ("new", "old")[number % 2])
-        ended.set()
-        for thread in threads:
-            thread.join()
-        assert {hits for hits, *_ in seen} == {20} == {fetched for *_, fetched in seen}
-        found = [{next(iter(versions)) for _, versions, _, _ in seen}]
-        assert all(len(versions) == 1 == len(old) for _, versions, old, _ in seen)
-        assert found == [{"old", "new"}]
 
     def test_a_writer_is_not_led_astray_by_a_switch(self, rig):
         rig = rig()

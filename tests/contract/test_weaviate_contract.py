@@ -9,7 +9,7 @@ pytest.importorskip("weaviate")
 from weaviate_rig import quick_clients
 
 from embedmill.errors import RefusedError
-from embedmill.testing.vector_store_contract import CountingContract, OpenStore, VectorStoreContract
+from embedmill.testing.vector_store_contract import CountingContract, OpenStore, SharedStoreContract
 from embedmill.testing.weaviate_server import WeaviateServer
 from embedmill.vector_stores.weaviate import WeaviateStore
 from embedmill.vector_stores.weaviate_names import class_name
@@ -41,7 +41,7 @@ def emptied(server):
     return server
 
 
-class TestWeaviate(VectorStoreContract):
+class TestWeaviate(SharedStoreContract):
     @pytest.fixture
     def open_store(self, served) -> OpenStore:
         settings = on(emptied(served))
@@ -57,7 +57,7 @@ class TestWeaviateWithTenants(CountingContract):
 
 @pytest.mark.live
 @pytest.mark.skipif(not LIVE_URL, reason="EMBEDMILL_TEST_WEAVIATE_URL names no server")
-class TestLiveWeaviate(VectorStoreContract):
+class TestLiveWeaviate(SharedStoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         named = {

@@ -58,8 +58,9 @@ class Rig:
         addresses = {"url": self.server.url, "grpc_url": self.server.grpc_url}
         return WeaviateSettings.model_validate({"kind": "weaviate", **addresses, **more})
 
-    def store(self, *, sleep=None, clock=None, **more):
-        seams = {name: seam for name, seam in (("sleep", sleep), ("clock", clock)) if seam}
+    def store(self, *, sleep=None, clock=None, pace=None, **more):
+        given = {"sleep": sleep, "clock": clock, "pace": pace}
+        seams = {name: seam for name, seam in given.items() if seam}
         self.stores.append(WeaviateStore(self.settings(**more), **seams))
         return self.stores[-1]
 

@@ -166,6 +166,32 @@ def test_chunks_that_a_killed_run_lost_have_letters_after_the_next_one(watched):
         }
 
 
+def test_what_the_store_has_confirmed_is_not_sent_again_after_a_failure(watched, monkeypatch):
+    monkeypatch.setattr("embedmill.applying._RECORDS", 3)
+    index = watched()
+    calls = iter(range(1000))
+
+    def fail_once(doing):
+        if doing == "upsert" and next(calls) == 1:
+            raise TransientError("not now")
+
+    index.before = fail_once
+    index.ingest({"a": " ".join(f"w{n} v{n}" for n in range(10)) + " ?x y"})
+    sent = [ids for what, ids in index.log if what == "upsert"]
+    assert sum(map(len, sent)) == len(set().union(*sent)) == len(index.expected_ids())
+    assert index.ids() == index.expected_ids()
+    assert [letter.code for letter in index.letters()] == ["picky"]
+
+
+def test_a_call_that_has_used_up_its_time_goes_on_in_the_next(watched, monkeypatch):
+    monkeypatch.setattr("embedmill.applying._RECORDS", 3)
+    index = watched(run={"call_deadline_s": 1e-9})
+    index.ingest({"a": " ".join(f"w{n} v{n}" for n in range(10))})
+    sent = [ids for what, ids in index.log if what == "upsert"]
+    assert [len(ids) for ids in sent] == [3, 3, 3, 1]
+    assert index.ids() == index.expected_ids()
+
+
 def test_payloads_carry_what_a_reader_needs(watched):
     index = watched(
         source={

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.embed_worker import Embedded
-from embedmill.counts import ChunkCounts, RateUse, RecordCounts
+from embedmill.counts import ChunkCounts, RateUse, RecordCounts, WriteCounts
 from embedmill.errors import (
     DamagedFileError,
     OutcomeUnknownError,
@@ -65,7 +65,7 @@ class Writer:
         if self.world.errors:
             raise self.world.errors.pop(0)
         self.world.applied.append((key, previous))
-        return RecordCounts(upserted=3)
+        return RecordCounts(upserted=3), WriteCounts(requests=1)
 
 
 class Stages:

@@ -6,8 +6,10 @@ pytest.importorskip("qdrant_client")
 
 from embedmill.errors import EmbedmillError, StopRunError
 from embedmill.qdrant_settings import QdrantServerSettings
+from embedmill.run_report import RunReport
 from embedmill.testing.qdrant_server import Fault, QdrantServer
 from embedmill.vector_stores.qdrant import QdrantStore
+from pipelines.summary import summary
 
 TEXTS = {f"d{number}": f"one two three four five {number}" for number in range(12)}
 
@@ -96,6 +98,25 @@ def test_a_fault_of_a_sync_costs_at_most_a_second_run(index, route, deed):
     assert index.server.plan.calls[route] > before
     assert stored(index) == expected(index)
     assert index.server.state.aliases == {"small": index.version.collection}
+
+
+def test_a_run_says_how_often_the_store_had_too_much_to_do(small_index, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with QdrantServer([Fault(at="points.upsert", do="rate-limit", value="0")]) as server:
+        index = small_index(store={"kind": "qdrant", "url": server.url})
+        report = index.ingest(TEXTS)
+        assert stored_at(server, index) == expected(index)
+    writes = report.writes
+    assert (writes.rate_limited, writes.transient, writes.halvings) == (1, 1, 1)
+    assert writes.requests == server.plan.calls["points.upsert"]
+    assert 0 < writes.waited_s < 5
+    told = "\n".join(summary(report))
+    assert "1 too many at once; slowed down 1 times" in told
+    assert RunReport.from_json(report.to_json()) == report
+
+
+def stored_at(server, index):
+    return {str(one) for one in server.ids(index.version.collection)}
 
 
 @pytest.mark.parametrize("deed", ["drop", "drop-reply", "error", "cut-reply", "wait-timeout"])

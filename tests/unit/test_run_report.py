@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts
+from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts, WriteCounts
 from embedmill.errors import AlreadyExistsError, DamagedFileError, NewerFormatError
 from embedmill.run_report import RunReport, read_reports, start_run, write_report
 from embedmill.sealed_json import sealed
@@ -102,7 +102,7 @@ def test_a_store_that_counts_otherwise_is_a_problem():
 
 
 def test_counts_are_added_name_by_name():
-    for kind in (DocumentCounts, ChunkCounts, RecordCounts, RateUse):
+    for kind in (DocumentCounts, ChunkCounts, RecordCounts, RateUse, WriteCounts):
         one = kind(*range(len(fields(kind))))
         assert one + one == kind(*(2 * n for n in range(len(fields(kind)))))
 

@@ -21,8 +21,8 @@ from embedmill.vector_stores.qdrant_embedded import (
     RESERVED_BYTES,
     QdrantEmbeddedStore,
     check_not_all,
-    engine_errors,
 )
+from embedmill.vector_stores.qdrant_embedded_engine import engine_errors
 
 
 def opened(path: Path) -> QdrantEmbeddedStore:

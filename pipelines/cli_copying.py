@@ -1,0 +1,150 @@
+"""Commands that take a version elsewhere: copy and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+import yaml
+
+from embedmill.copying import OtherStore
+from embedmill.errors import SettingsError
+from embedmill.settings import Settings, StoreSettings
+from pipelines.cli_options import (
+    DEAD_LETTERS,
+    OK,
+    IndexOption,
+    JsonOption,
+    SetOption,
+    VerboseOption,
+    configure_logging,
+    out,
+    print_lines,
+    reports_errors,
+    settings_from,
+)
+from pipelines.cli_reading import print_json
+from pipelines.cli_running import LocalOption, TakeOverOption, running
+from pipelines.run_options import RunOptions
+from pipelines.summary import copied
+
+ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
+VersionOption = Annotated[
+    str | None,
+    typer.Option("--version", metavar="vN", help="Another version than the published one."),
+]
+
+
+@reports_errors
+def copy_command(
+    config: ConfigArgument,
+    *,
+    to: Annotated[
+        Path, typer.Option("--to", help="File whose section `store` is the other store.")
+    ],
+    version: VersionOption = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="The collection there is this version's, whatever is in."),
+    ] = False,
+    alias: Annotated[
+        bool, typer.Option("--alias/--no-alias", help="Send readers there to the copy at the end.")
+    ] = True,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    local: LocalOption = False,
+    address: Annotated[str | None, typer.Option("--address", help="Of a Ray cluster.")] = None,
+    take_over: TakeOverOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fill another store from the vectors of a version; nothing is embedded again."""
+    from pipelines.copy import CopyOptions, copy
+
+    configure_logging(verbose=verbose)
+    settings = settings_from(config, overrides, index)
+    other = store_in(to, config, overrides, index)
+    choices = CopyOptions(version=number_of(version), overwrite=overwrite, alias=alias)
+    own = RunOptions(take_over=take_over)
+    target = settings.model_copy(update={"store": other})
+    with running(target, own, local=local, address=address) as (executor, options):
+        report = copy(settings, other, executor, options, choices)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print_lines(copied(report, str(OtherStore.of(other))))
+    raise typer.Exit(DEAD_LETTERS if report.dead_letters else OK)
+
+
+@reports_errors
+def export_command(
+    config: ConfigArgument,
+    *,
+    to: Annotated[
+        str, typer.Option("--to", help="Folder, or file://, s3://, gs:// or az:// address.")
+    ],
+    version: VersionOption = None,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    take_over: TakeOverOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Write a version as Parquet files for others to read, with a small manifest beside them."""
+    from pipelines.export import export
+
+    configure_logging(verbose=verbose)
+    settings = settings_from(config, overrides, index)
+    done = export(settings, to, number_of(version), take_over=take_over)
+    if as_json:
+        print_json(done)
+        return
+    out.print(
+        f"{done['records']:,} records of {done['index']} {done['version']} in "
+        f"{len(done['files']):,} files: {to}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def store_in(
+    path: Path, config: Path, overrides: list[str] | None, index: str | None
+) -> StoreSettings:
+    """The store that a file names: its section ``store``, or all of it.
+
+    Raises:
+        SettingsError: there is none, or it is not one.
+    """
+    try:
+        values = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        first_line = str(error).splitlines()[0]
+        raise SettingsError(f"{path}: cannot be read: {first_line}") from error
+    section = values.get("store", values) if isinstance(values, dict) else None
+    if not isinstance(section, dict) or "kind" not in section:
+        raise SettingsError(
+            f"{path}: has no section store with a kind",
+            hint="write for instance: store: {kind: qdrant, url: 'http://localhost:6333'}",
+        )
+    # Through the settings, so that what is wrong in it is said as everywhere.
+    text = orjson.dumps(section).decode()
+    whole: Settings = settings_from(config, [*(overrides or []), f"store={text}"], index)
+    return whole.store
+
+
+def number_of(version: str | None) -> int | None:
+    """The number in ``v3``, or in ``3``.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    if version is None:
+        return None
+    digits = version.removeprefix("v")
+    if not digits.isdigit():
+        raise SettingsError(f"{version!r} names no version; versions are called v1, v2, ...")
+    return int(digits)

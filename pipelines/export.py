@@ -1,0 +1,78 @@
+"""Export: write a version as Parquet for others to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from embedmill.assembly import Layers, workspace_of
+from embedmill.errors import RefusedError
+from embedmill.exporting import Exporter, state_id
+from embedmill.lease import take_lease
+from embedmill.live_records import LiveRecords
+from embedmill.run_context import RunContext
+from embedmill.settings import Settings, WorkspaceSettings
+from embedmill.workspace import open_workspace
+from pipelines.copy import require_vectors, version_to_read
+
+
+def export(
+    settings: Settings,
+    to: str,
+    number: int | None = None,
+    *,
+    take_over: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Write the records of a version into a folder or bucket.
+
+    Killed at any point, it can be called again, and keeps the files that are there. Another state
+    of the index replaces what is there; its manifest is missing meanwhile.
+
+    Args:
+        settings: of the index.
+        to: folder, or ``file://``, ``s3://``, ``gs://`` or ``az://`` address.
+        number: of the version; the published one without it.
+        take_over: take the lease from a holder that seems alive.
+        sleep: waits for so many seconds.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        RefusedError: the version is not complete.
+        IndexLockedError: a run holds the index.
+    """
+    workspace = workspace_of(settings)
+    version = version_to_read(settings, number)
+    with take_lease(workspace, settings.index, "export", take_over=take_over, sleep=sleep):
+        layers = Layers(
+            RunContext(
+                settings=settings,
+                run="",
+                version=version.name,
+                collection=version.collection,
+                chunking=version.chunking,
+                embedding=version.embedding,
+            )
+        )
+        committed = layers.chunks.committed()
+        require_vectors(layers, committed)
+        applied = layers.applied.committed()
+        if any(numbers[-1] not in applied.get(s, ()) for s, numbers in committed.items()):
+            raise RefusedError(
+                "some segments of this version are not in the store yet",
+                hint="run embedmill ingest with the same settings to its end first",
+            )
+        live = LiveRecords(layers.chunks, layers.vectors, layers.applied)
+        state = state_id(version, layers.chunks)
+        folder = open_workspace(_place(settings, to))
+        return Exporter(folder, live, settings.index, version, state).run()
+
+
+def _place(settings: Settings, to: str) -> WorkspaceSettings:
+    """Where to write: a bucket is reached as the workspace is."""
+    keys = {"region", "endpoint", "access_key", "secret_key", "allow_http"}
+    shared = settings.workspace.model_dump(include=keys) if to.startswith("s3://") else {}
+    return WorkspaceSettings(url=to, **shared)

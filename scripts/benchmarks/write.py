@@ -1,0 +1,149 @@
+"""Writing records to a store: the product's writer against the bare client.
+
+In turn, each in a process of its own, both into the same fake server (a third process, which
+answers without looking at what it is sent): ``StoreWriter``, which reads segments, makes the
+records, checks them, sends them and records that they are applied; and the store's own client in
+the fastest loop that we know, with the very same records ready in memory. Of several loops the
+fastest counts. Where the store is an engine in the process, both write to a folder. Between the two
+stands the store's own ``upsert`` with the records ready in memory: checks and confirmation alone.
+
+Fails when the product writes fewer than ``--minimum`` of the bare client's records per second, or
+when it keeps what it has written: its memory may grow by 500 bytes per record in the second half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+import orjson
+
+from benchmarks.figures import no_verdict, spread, verdict
+from benchmarks.ingesting import INDEX, add_maximum_others, parser, scratch
+from benchmarks.machine import Measured, measured, others_cores
+from benchmarks.writing import STORES, DenseEmbedder, corpus_settings
+from embedmill.assembly import Seams, seams
+from embedmill.executor import InlineExecutor
+from pipelines.ingest import ingest
+
+# Far below the smallest vector that is measured: 384 components are 1,536 bytes.
+_KEPT_BYTES = 500
+PRODUCT, STORE = "StoreWriter", "store.upsert"
+# An engine in the process is faster than files are read and synced: there the store is compared.
+_LIMITS = {"qdrant": (PRODUCT, 0.85), "pinecone": (PRODUCT, 0.85), "embedded": (STORE, 0.9)}
+
+
+def main() -> int:
+    """Measure as the command line says."""
+    made = parser(__doc__, timeout_s=600)
+    made.add_argument("--stores", default=",".join(STORES), help="default: %(default)s")
+    made.add_argument("--dimensions", default="384,1536", help="default: %(default)s")
+    made.add_argument("--records", type=int, default=16_384, help="default: %(default)s")
+    made.add_argument("--rounds", type=int, default=3, help="of each (default %(default)s)")
+    made.add_argument(
+        "--segment", type=int, default=512, help="records per segment (default: %(default)s)"
+    )
+    made.add_argument(
+        "--minimum",
+        type=float,
+        help="of the ratio; without it 0.9 for an engine in the process, 0.85 for servers",
+    )
+    add_maximum_others(made)
+    options = made.parse_args()
+    status = 0
+    for dimension in map(int, options.dimensions.split(",")):
+        with scratch() as folder:
+            make_corpus(folder, dimension, options)
+            for store in options.stores.split(","):
+                status = max(status, compare(store, dimension, folder, options))
+    return status
+
+
+def make_corpus(folder: Path, dimension: int, options: argparse.Namespace) -> None:
+    """Fill the layers up to the vectors, by the product itself."""
+    rows = (
+        {"id": f"doc-{number:06d}", "text": text, "lang": "en", "year": 2000 + number % 26}
+        for number in range(options.records)
+        for text in [f"{number} " + "lorem ipsum dolor sit amet " * 26]
+    )
+    (folder / "rows.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    with seams(Seams(embedder=DenseEmbedder)):
+        ingest(corpus_settings(folder, dimension, options.segment), InlineExecutor())
+
+
+def compare(store: str, dimension: int, folder: Path, options: argparse.Namespace) -> int:
+    """Measure one store, print it, and return the exit status."""
+    runs: dict[str, list[Measured]] = {"product": [], "store": [], "bare": []}
+    for number in range(options.rounds):
+        for which, found in runs.items():
+            arguments = [str(folder), store, which, str(dimension), f"{INDEX}-{which}-{number}"]
+            timeout_s = options.timeout
+            found.append(
+                measured(
+                    "benchmarks.one_write", arguments, folder, timeout_s=timeout_s, period_s=1.0
+                )
+            )
+    print(f"\n{store}, {dimension:,} components, {options.records:,} records")
+    costs = {PRODUCT: costs_of(runs["product"]), STORE: costs_of(runs["store"])}
+    loops = loops_of(runs["bare"])
+    for name, cost in {**costs, **loops}.items():
+        rates, cpu = [1 / each for each, _ in cost], middle([each for _, each in cost])
+        print(f"  {name:30} {spread(rates, 'records/s', 0)}; {1e6 * cpu:.0f} us of processor each")
+    best = min(loops, key=lambda name: seconds_of(loops[name]))
+    ratios = {name: seconds_of(loops[best]) / seconds_of(cost) for name, cost in costs.items()}
+    said = ", ".join(f"{ratio:.3f} {name}" for name, ratio in ratios.items())
+    print(f"  ratio to {best}: {said}")
+    kept = describe_memory(runs["product"])
+    others = others_cores([run for found in runs.values() for run in found])
+    if others > options.maximum_others:
+        return no_verdict(others, options.maximum_others)
+    judged, minimum = _LIMITS[store]
+    minimum = options.minimum or minimum
+    return verdict(
+        good=ratios[judged] >= minimum and kept <= _KEPT_BYTES,
+        what=f"{ratios[judged]:.3f} of the bare client, {minimum:g} is wanted of {judged}; "
+        f"{kept:+.0f} bytes kept per record, at most {_KEPT_BYTES} are allowed",
+    )
+
+
+def costs_of(runs: list[Measured]) -> list[tuple[float, float]]:
+    """Seconds and processor seconds per record, of each run."""
+    return [
+        (run.answer["seconds"] / run.answer["records"], run.answer["cpu"] / run.answer["records"])
+        for run in runs
+    ]
+
+
+def loops_of(runs: list[Measured]) -> dict[str, list[tuple[float, float]]]:
+    """The same of each loop of the bare client, by its name."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        records: int = run.answer["records"]
+        for name, (seconds, cpu) in run.answer["loops"].items():
+            found.setdefault(name, []).append((seconds / records, cpu / records))
+    return found
+
+
+def seconds_of(cost: list[tuple[float, float]]) -> float:
+    """Seconds per record, the median."""
+    return middle([seconds for seconds, _ in cost])
+
+
+def describe_memory(runs: list[Measured]) -> float:
+    """Print how memory grew in both halves of the product's runs; bytes kept per record."""
+    halves = [middle([float(run.answer[half]) for run in runs]) for half in ("first", "second")]
+    peak = max(run.answer["peak"] for run in runs)
+    print(f"  memory of the writer: {peak / 2**20:.0f} MiB at most, ", end="")
+    print(f"{halves[0] / 2**20:+.1f} MiB in the first half, {halves[1] / 2**20:+.1f} in the second")
+    return halves[1] / (float(runs[0].answer["records"]) / 2)
+
+
+def middle(values: list[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from weakref import finalize
 
 import httpx2
 import orjson
@@ -59,6 +60,8 @@ class JsonRequests:
                 max_connections=connections, max_keepalive_connections=connections
             ),
         )
+        # An embedder that is let go without a word leaves no connection open.
+        finalize(self, self._client.close)
         try:
             self._client.build_request("POST", url)
         except httpx2.InvalidURL as error:

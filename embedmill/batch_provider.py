@@ -48,9 +48,12 @@ class BatchLimits:
         tokens_per_request: over the texts of one line.
         enqueued_tokens: over all jobs of the model that are not finished.
         enqueued_requests: lines, over the same jobs.
+        jobs_at_a_time: that are not finished.
         creations_per_hour: of jobs.
         window_s: within which the provider finishes a job or gives up what is left of it.
         custom_id_bytes: length of a line's id, ASCII only.
+        cancelled_rows_are_kept: a job that is cancelled brings what it has done. Where it does
+            not, that is paid for and lost, and nothing is cancelled that is still wanted.
     """
 
     requests_per_file: int | None = None
@@ -61,9 +64,11 @@ class BatchLimits:
     tokens_per_request: int | None = None
     enqueued_tokens: int | None = None
     enqueued_requests: int | None = None
+    jobs_at_a_time: int | None = None
     creations_per_hour: int | None = None
     window_s: int | None = None
     custom_id_bytes: int | None = None
+    cancelled_rows_are_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,12 @@ class JobState:
     def terminal(self) -> bool:
         """Whether nothing about this job will change any more."""
         return self.status in _TERMINAL
+
+    @property
+    def brought_nothing(self) -> bool:
+        """Whether it ended early, and without any file."""
+        early = self.status in {"expired", "cancelled"}
+        return early and not (self.output_file_id or self.error_file_id)
 
     @property
     def queue_full(self) -> bool:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from embedmill.cohere_models import COHERE_MODELS, MOST_INPUTS
+from embedmill.job_settings import EmbeddingJobSettings, JobMode
 from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.remote_settings import (
@@ -73,6 +74,13 @@ class CohereEmbedderSettings(Frozen):
     )
     requests_at_a_time: RequestsAtATime = 4
     rate_budget: RateBudgetSettings = RateBudgetSettings()
+    mode: JobMode = Field(
+        default="realtime",
+        description="How documents are embedded: one request at a time (`realtime`), through "
+        "Cohere's embed jobs (`batch`; models of version 3 only), or through jobs but for what is "
+        "too little for one (`auto`).",
+    )
+    jobs: EmbeddingJobSettings = EmbeddingJobSettings()
 
     @model_validator(mode="after")
     def _model_fits(self) -> Self:
@@ -98,6 +106,30 @@ class CohereEmbedderSettings(Frozen):
         if self.base64 and self.vector_type != "float":
             raise PydanticCustomError(
                 "base64", "only floats come as base64, not {kind}", {"kind": self.vector_type}
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _jobs_take_it(self) -> Self:
+        if self.mode == "realtime":
+            return self
+        known = COHERE_MODELS.get(self.model)
+        if known is None or not known.jobs:
+            raise PydanticCustomError(
+                "mode",
+                "{mode} is not for {model}: Cohere's embed jobs take models of version 3 only "
+                "({able})",
+                {
+                    "mode": self.mode,
+                    "model": self.model,
+                    "able": ", ".join(name for name, it in COHERE_MODELS.items() if it.jobs),
+                },
+            )
+        if self.vector_type != "float":
+            raise PydanticCustomError(
+                "mode",
+                "{mode} takes floats only, not {kind}",
+                {"mode": self.mode, "kind": self.vector_type},
             )
         return self
 

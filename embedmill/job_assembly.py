@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
 from embedmill.batch_provider import BatchEmbeddingProvider
+from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import JobPolicy
 from embedmill.errors import RefusedError, SettingsError
@@ -20,11 +21,12 @@ from embedmill.job_runner import JobRunner
 from embedmill.job_settings import EmbeddingJobSettings
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.recipe import EmbeddingRecipe
-from embedmill.request_file import RequestTemplate
+from embedmill.request_file import LineTemplate
 from embedmill.run_context import RunContext
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import ChunkLayer, VectorLayer
 from embedmill.settings import EmbedderSettings, Settings
+from embedmill.voyage_settings import VoyageEmbedderSettings
 from embedmill.workspace import Workspace, create_once
 
 # Plain sentences of different fields, so that two swapped answers cannot look alike.
@@ -48,17 +50,19 @@ KNOWN_TEXTS = (
 )
 
 
+# Settings of embedders whose provider has jobs.
+HAVING_JOBS = (OpenAIEmbedderSettings, VoyageEmbedderSettings, CohereEmbedderSettings)
+
+
 def uses_jobs(settings: Settings) -> bool:
     """Whether the embedder of these settings works through a provider's jobs."""
     embedder = settings.embedder
-    return isinstance(embedder, OpenAIEmbedderSettings) and embedder.mode != "realtime"
+    return isinstance(embedder, HAVING_JOBS) and embedder.mode != "realtime"
 
 
 def price_per_million(settings: EmbedderSettings) -> float | None:
     """Dollars for a million tokens in jobs; None: not known."""
-    if isinstance(settings, OpenAIEmbedderSettings):
-        return settings.jobs.dollars_per_million_tokens
-    return None
+    return settings.jobs.dollars_per_million_tokens if isinstance(settings, HAVING_JOBS) else None
 
 
 def job_records(settings: Settings, context: RunContext, workspace: Workspace) -> JobRecords:
@@ -68,7 +72,7 @@ def job_records(settings: Settings, context: RunContext, workspace: Workspace) -
 
 def build_provider(
     settings: EmbedderSettings, recipe: EmbeddingRecipe, *, read_retries: int = 2
-) -> tuple[BatchEmbeddingProvider, RequestTemplate]:
+) -> tuple[BatchEmbeddingProvider, LineTemplate]:
     """The provider of the settings, and what its requests look like.
 
     Args:
@@ -81,11 +85,23 @@ def build_provider(
     """
     if isinstance(settings, OpenAIEmbedderSettings):
         from embedmill.batch_providers.openai import OpenAIBatchProvider
-        from embedmill.batch_providers.openai_limits import request_template
+        from embedmill.batch_providers.openai_limits import limits_of, request_template
 
         template = request_template(recipe, settings.encoding_format)
-        provider = OpenAIBatchProvider(settings, recipe, read_retries=read_retries)
-        return provider, template
+        limits = limits_of(settings)
+        return OpenAIBatchProvider(
+            settings, recipe, limits=limits, read_retries=read_retries
+        ), template
+    if isinstance(settings, VoyageEmbedderSettings):
+        from embedmill.batch_providers.voyage import voyage_provider
+        from embedmill.batch_providers.voyage_limits import VOYAGE_TEMPLATE
+
+        return voyage_provider(settings, recipe, read_retries=read_retries), VOYAGE_TEMPLATE
+    if isinstance(settings, CohereEmbedderSettings):
+        from embedmill.batch_providers.cohere import CohereJobProvider
+        from embedmill.batch_providers.cohere_limits import DatasetTemplate
+
+        return CohereJobProvider(settings, recipe), DatasetTemplate()
     raise SettingsError(f"an embedder of kind {settings.kind} has no embedding jobs")
 
 
@@ -108,7 +124,7 @@ def job_runner_of(
         scratch: local folder; holds a file of requests and the results of one job at a time.
     """
     settings = context.settings.embedder
-    assert isinstance(settings, OpenAIEmbedderSettings)
+    assert isinstance(settings, HAVING_JOBS)
     jobs = settings.jobs
     # The runner asks again by itself, and does not sleep while it does.
     provider, template = build_provider(settings, context.embedding, read_retries=0)
@@ -132,7 +148,7 @@ def job_runner_of(
         scratch=scratch,
         clock=_now,
         dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
-        policy=_policy(jobs),
+        policy=_policy(settings),
         realtime=realtime if auto else None,
         realtime_below=jobs.realtime_below,
         deadline=_deadline(jobs, context.run) if auto else None,
@@ -152,10 +168,17 @@ def _deadline(jobs: EmbeddingJobSettings, run: str) -> datetime | None:
     return datetime.strptime(run, "%Y%m%dT%H%M%S%z") + timedelta(hours=jobs.deadline_hours)
 
 
-def _policy(jobs: EmbeddingJobSettings) -> JobPolicy:
-    return JobPolicy(
+def _policy(
+    settings: OpenAIEmbedderSettings | VoyageEmbedderSettings | CohereEmbedderSettings,
+) -> JobPolicy:
+    jobs = settings.jobs
+    policy = JobPolicy(
         poll_first=jobs.poll_seconds, poll_most=jobs.poll_most_seconds, row_tries=jobs.row_tries
     )
+    if isinstance(settings, VoyageEmbedderSettings):
+        # Voyage advises half an hour, as often as it takes.
+        return replace(policy, queue_full_wait=1800.0)
+    return policy
 
 
 def known_vectors(

@@ -128,6 +128,12 @@ class JobDesk:
         return sorted(self._jobs)
 
     @property
+    def endable(self) -> list[str]:
+        """Jobs that can be ended without a loss of what was paid for."""
+        kept = self._p.provider.limits.cancelled_rows_are_kept
+        return [key for key, job in self._jobs.items() if kept or job.handle is None]
+
+    @property
     def tokens(self) -> int:
         """That wait in these jobs, as counted here."""
         return sum(intent.tokens for intent in self._intents.values())
@@ -336,7 +342,7 @@ class JobDesk:
         assert job.handle is not None
         assert job.state is not None
         intent = self._intents[job.key]
-        if job.state.status == "failed":
+        if job.state.status == "failed" or job.state.brought_nothing:
             return Ending(intent, job.state, None)
         try:
             collected = collect(

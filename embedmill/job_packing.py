@@ -12,7 +12,7 @@ from embedmill.batch_provider import BatchLimits, RequestFile
 from embedmill.errors import PermanentError
 from embedmill.job_requests import Request, Requests, custom_id
 from embedmill.job_rows import SegmentRows
-from embedmill.request_file import RequestTemplate, RequestWriter, require_clean
+from embedmill.request_file import LineTemplate, RequestWriter, require_clean
 from embedmill.segment import ChunkLayer, SegmentKey
 
 
@@ -110,7 +110,7 @@ class Packer:
     def __init__(
         self,
         chunks: ChunkLayer,
-        template: RequestTemplate,
+        template: LineTemplate,
         limits: BatchLimits,
         scratch: Path,
         *,

@@ -113,7 +113,7 @@ class JobRunner:
         late = self._p.deadline is not None and self._p.clock() >= self._p.deadline
         late = late and self._p.realtime is not None
         if late:
-            self._desk.doom(self._desk.keys, "it is too late for it")
+            self._desk.doom(self._desk.endable, "it is too late for it")
         self._desk.cancel_doomed()
         self._step_all()
         self._segments.settle()
@@ -161,7 +161,8 @@ class JobRunner:
         """Send no rows that nobody wants any more, and end jobs that hold too many of them."""
         unwanted = self._segments.drop_stale()
         if unwanted and self._p.stale_share is not None:
-            keys = self._desk.holding(unwanted, self._p.stale_share)
+            kept = self._p.provider.limits.cancelled_rows_are_kept
+            keys = self._desk.holding(unwanted, self._p.stale_share if kept else 1.0)
             self._desk.doom(keys, "its rows are no longer wanted")
             self._desk.cancel_doomed()
 
@@ -195,7 +196,10 @@ class JobRunner:
                     self._finish(intent, state, collected)
 
     def _refused(self, intent: Intent, state: JobState) -> None:
-        """The job never ran, and cost nothing."""
+        """The job brought nothing: it never ran and cost nothing, or what it did is lost."""
+        if state.status != "failed":
+            self._give_up(intent, state.status, "it ended without results", tokens=state.tokens)
+            return
         said = "; ".join(f"{e.code}: {e.message}" for e in state.errors) or state.raw_status
         self._give_up(intent, "failed", said)
         if state.queue_full:
@@ -292,7 +296,8 @@ class JobRunner:
         if self._p.realtime is not None and (late or count < self._p.realtime_below):
             self._embed_now(opened[0])
             return True
-        if self._desk.unsent:
+        at_a_time = self._p.provider.limits.jobs_at_a_time
+        if self._desk.unsent or (at_a_time is not None and len(self._desk) >= at_a_time):
             # One file at a time lies on our disk; and where one has to wait, so has the next.
             return False
         packed = self._p.packer.pack(opened, self._token_room())

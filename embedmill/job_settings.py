@@ -8,6 +8,8 @@ from pydantic import Field
 
 from embedmill.setting_types import Frozen
 
+JobMode = Literal["realtime", "batch", "auto"]
+
 
 class EmbeddingJobSettings(Frozen):
     """How a provider's asynchronous jobs are used."""

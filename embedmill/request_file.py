@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
 
 import orjson
 
@@ -15,6 +15,30 @@ from embedmill.batch_provider import BatchLimits, RequestFile
 from embedmill.errors import PermanentError, RefusedError
 
 _ID, _INPUT = "\ue000id", "\ue000input"
+
+
+class LineTemplate(Protocol):
+    """How a request is written as a line, and read again."""
+
+    def parts(self) -> tuple[bytes, bytes, bytes]:
+        """What stands before the id, between id and texts, and after the texts; a line's end."""
+        ...
+
+    def encoded(self, texts: Sequence[str]) -> bytes:
+        """The texts as JSON.
+
+        Raises:
+            TypeError: one is not Unicode.
+        """
+        ...
+
+    def split(self, line: bytes) -> tuple[object, object]:
+        """The id and the texts of a line.
+
+        Raises:
+            ValueError: it is no such line.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +61,10 @@ class RequestTemplate:
         before, rest = line.split(orjson.dumps(_ID))
         between, after = rest.split(orjson.dumps(_INPUT))
         return before, between, after + b"\n"
+
+    def encoded(self, texts: Sequence[str]) -> bytes:
+        """The texts as JSON; TypeError when one is not Unicode."""
+        return orjson.dumps(texts)
 
     def split(self, line: bytes) -> tuple[object, object]:
         """The id and the texts of a line.
@@ -64,10 +92,11 @@ class RequestWriter:
     """
 
     def __init__(
-        self, path: Path, *, job_key: str, template: RequestTemplate, limits: BatchLimits
+        self, path: Path, *, job_key: str, template: LineTemplate, limits: BatchLimits
     ) -> None:
         self._path = path
         self._job_key = job_key
+        self._template = template
         self._before, self._between, self._after = template.parts()
         self._limits = limits
         self._file: BinaryIO = path.open("wb", buffering=1 << 20)
@@ -104,7 +133,13 @@ class RequestWriter:
         self._refuse_id(custom_id)
         _refuse_request(texts, tokens, self._limits)
         line = b"".join(
-            (self._before, orjson.dumps(custom_id), self._between, _encoded(texts), self._after)
+            (
+                self._before,
+                orjson.dumps(custom_id),
+                self._between,
+                self._encoded(texts),
+                self._after,
+            )
         )
         if not self._has_room(len(texts), len(line), sum(tokens)):
             if not self._ids:
@@ -135,6 +170,12 @@ class RequestWriter:
             tokens=self._tokens,
         )
 
+    def _encoded(self, texts: Sequence[str]) -> bytes:
+        try:
+            return self._template.encoded(texts)
+        except TypeError as error:
+            raise PermanentError(f"the text is not Unicode: {error}", code="encoding") from error
+
     def _refuse_id(self, custom_id: str) -> None:
         problem = _id_problem(custom_id, self._limits)
         if problem or custom_id in self._ids:
@@ -150,7 +191,7 @@ class RequestWriter:
         )
 
 
-def lint(path: Path, template: RequestTemplate, limits: BatchLimits) -> list[str]:
+def lint(path: Path, template: LineTemplate, limits: BatchLimits) -> list[str]:
     """Check a finished file as its provider will, and all of it: providers name one line only.
 
     Written apart from the writer on purpose. Memory: one line, and all ids.
@@ -166,7 +207,7 @@ def lint(path: Path, template: RequestTemplate, limits: BatchLimits) -> list[str
     return problems
 
 
-def require_clean(path: Path, template: RequestTemplate, limits: BatchLimits) -> None:
+def require_clean(path: Path, template: LineTemplate, limits: BatchLimits) -> None:
     """Refuse a file with problems.
 
     Raises:
@@ -179,7 +220,7 @@ def require_clean(path: Path, template: RequestTemplate, limits: BatchLimits) ->
         )
 
 
-def _problems(path: Path, template: RequestTemplate, limits: BatchLimits) -> Iterator[str]:
+def _problems(path: Path, template: LineTemplate, limits: BatchLimits) -> Iterator[str]:
     size = path.stat().st_size
     if not _within(size, limits.bytes_per_file):
         yield f"{size} bytes, {limits.bytes_per_file} are allowed"
@@ -228,13 +269,6 @@ def _refuse_request(texts: Sequence[str], tokens: Sequence[int], limits: BatchLi
     ):
         if not _within(value, limit):
             raise PermanentError(f"{value} {name}, a request takes {limit}", code="too-large")
-
-
-def _encoded(texts: Sequence[str]) -> bytes:
-    try:
-        return orjson.dumps(texts)
-    except TypeError as error:
-        raise PermanentError(f"the text is not Unicode: {error}", code="encoding") from error
 
 
 def _id_problem(custom_id: object, limits: BatchLimits) -> str:

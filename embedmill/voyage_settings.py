@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from embedmill.job_settings import EmbeddingJobSettings, JobMode
 from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.remote_settings import (
@@ -72,6 +73,19 @@ class VoyageEmbedderSettings(Frozen):
     )
     requests_at_a_time: RequestsAtATime = 4
     rate_budget: RateBudgetSettings = RateBudgetSettings()
+    enqueued_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Tokens that may wait in embedding jobs of the organisation at a time; without "
+        "it nine tenths of what Voyage takes.",
+    )
+    mode: JobMode = Field(
+        default="realtime",
+        description="How documents are embedded: one request at a time (`realtime`), through "
+        "embedding jobs at two thirds of the price within twelve hours (`batch`, in public preview "
+        "at Voyage), or through jobs but for what is too little or too late for one (`auto`).",
+    )
+    jobs: EmbeddingJobSettings = EmbeddingJobSettings()
 
     @model_validator(mode="after")
     def _model_fits(self) -> Self:

@@ -1,15 +1,16 @@
-"""Embedding jobs at OpenAI, and at servers that speak its language, through the official SDK."""
+"""Embedding jobs at OpenAI, and at whoever has its files and batches, through the official SDK."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import httpx2
 import msgspec
@@ -24,7 +25,7 @@ from embedmill.batch_provider import (
     RequestFile,
     RowOutcome,
 )
-from embedmill.batch_providers.openai_limits import limits_of
+from embedmill.batch_providers.dialect import OPENAI, Dialect, Server
 from embedmill.batch_providers.openai_results import lines_of, outcomes_of
 from embedmill.batch_providers.openai_wire import (
     FINGERPRINT,
@@ -48,7 +49,6 @@ from embedmill.errors import (
     TransientError,
 )
 from embedmill.openai_replies import ErrorReply, error_of
-from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 from embedmill.settings_file import resolve_secret
@@ -75,7 +75,7 @@ class _Raw(Protocol):
 
 
 class OpenAIBatchProvider:
-    """See :class:`~embedmill.batch_provider.BatchEmbeddingProvider`.
+    """See :class:`~embedmill.batch_provider.BatchEmbeddingProvider` and the dialect.
 
     The SDK repeats reads that fail, twice; uploads and creations never: a repeated creation is a
     second job and a second bill.
@@ -83,29 +83,31 @@ class OpenAIBatchProvider:
 
     def __init__(
         self,
-        settings: OpenAIEmbedderSettings,
+        server: Server,
         recipe: EmbeddingRecipe,
+        dialect: Dialect = OPENAI,
         *,
-        limits: BatchLimits | None = None,
+        limits: BatchLimits,
         read_retries: int = 2,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.limits = limits or limits_of(settings)
+        self.limits = limits
         self._recipe = recipe
+        self._dialect = dialect
         self._sleep = sleep
         self._now = now
         self._client = openai.OpenAI(
-            api_key=resolve_secret(settings.api_key),
-            base_url=settings.base_url,
-            timeout=httpx2.Timeout(settings.timeout_s, connect=_CONNECT_S),
+            api_key=resolve_secret(server.api_key),
+            base_url=server.base_url,
+            timeout=httpx2.Timeout(server.timeout_s, connect=_CONNECT_S),
             max_retries=0,
         )
         self._upload_timeout = httpx2.Timeout(
             # The server works on the file before it replies.
-            5 * settings.timeout_s,
+            5 * server.timeout_s,
             connect=_CONNECT_S,
-            write=settings.timeout_s,
+            write=server.timeout_s,
         )
         self._reads = self._client.with_options(max_retries=read_retries)
 
@@ -126,7 +128,8 @@ class OpenAIBatchProvider:
         known = uploaded_since and self._uploaded(name, requests.bytes, uploaded_since)
         file_id = known or self._upload(requests, name)
         self._await_file(file_id)
-        return self._create(file_id, {JOB_KEY: job_key, FINGERPRINT: fingerprint})
+        marks = {JOB_KEY: job_key, FINGERPRINT: self._dialect.marked(fingerprint)}
+        return self._create(file_id, marks)
 
     def find(self, *, job_key: str, fingerprint: str, since: datetime) -> JobHandle | None:
         """See :meth:`~embedmill.batch_provider.BatchEmbeddingProvider.find`."""
@@ -159,7 +162,7 @@ class OpenAIBatchProvider:
             )
         files = [name for name in (state.output_file_id, state.error_file_id) if name]
         return chain.from_iterable(
-            outcomes_of(lines, self._recipe)
+            outcomes_of(lines, self._recipe, self._dialect.form)
             for file_id in files
             for lines in lines_of(self._content(file_id))
         )
@@ -186,7 +189,8 @@ class OpenAIBatchProvider:
             for batch in page.data:
                 if moment_of(batch.created_at) < since:
                     return
-                yield listed_of(batch)
+                listed = listed_of(batch, self._dialect.provider)
+                yield replace(listed, fingerprint=self._dialect.unmarked(listed.fingerprint))
             if not page.has_more or not page.data:
                 return
             after = page.data[-1].id
@@ -259,20 +263,37 @@ class OpenAIBatchProvider:
                 lambda: self._client.batches.with_raw_response.create(
                     input_file_id=file_id,
                     endpoint="/v1/embeddings",
-                    completion_window="24h",
+                    # The SDK knows no other window than OpenAI's.
+                    completion_window=cast(Any, self._dialect.window),
                     metadata=metadata,
+                    extra_body=dict(self._dialect.creation) or None,
                 ),
                 WireBatch,
             )
-        except RateLimitedError:
+        except RateLimitedError as error:
+            if self._dialect.refuses_when_full:
+                raise TransientError(str(error), code=QUEUE_FULL) from error
             raise
+        except RefusedError as error:
+            if error.code != "not-found":
+                raise
+            # Seen after a good upload: the next try sends the file again.
+            self._delete(file_id)
+            raise TransientError(str(error), code="file-not-visible") from error
         except TransientError as error:
             if error.code in {QUEUE_FULL, _NOT_SENT}:
                 raise
             raise OutcomeUnknownError(
                 f"{error}; the job may exist", code="create-unknown"
             ) from error
-        return handle_of(batch)
+        return handle_of(batch, self._dialect.provider)
+
+    def _delete(self, file_id: str) -> None:
+        with suppress(RefusedError, TransientError):
+            self._call(
+                f"deleting file {file_id}",
+                lambda: self._client.files.with_raw_response.delete(file_id),
+            )
 
     def _content(self, file_id: str) -> Iterator[bytes]:
         try:

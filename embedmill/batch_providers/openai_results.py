@@ -12,8 +12,10 @@ from embedmill.batch_provider import NO_CREDIT, FailureClass, RowFailure, RowOut
 from embedmill.json_numbers import NumbersItem, numbers_line
 from embedmill.openai_replies import detail_of_record
 from embedmill.openai_vectors import (
+    AS_SENT,
     EmbeddingBody,
     EmbeddingItem,
+    VectorForm,
     WireBody,
     decode_lenient,
     decoded,
@@ -29,6 +31,8 @@ _EXPIRED = "batch_expired"
 class _Response(msgspec.Struct):
     status_code: int = 0
     body: msgspec.Raw = msgspec.Raw(b"null")
+    # Voyage's, of a request that failed; it has no body then.
+    message: str = ""
 
 
 class _Line(msgspec.Struct):
@@ -75,7 +79,9 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     yield _whole(b"".join(rest))
 
 
-def outcomes_of(lines: Iterable[bytes], recipe: EmbeddingRecipe) -> Iterator[RowOutcome]:
+def outcomes_of(
+    lines: Iterable[bytes], recipe: EmbeddingRecipe, form: VectorForm = AS_SENT
+) -> Iterator[RowOutcome]:
     """The outcomes of some lines of an output or an error file, checked against the recipe.
 
     A request succeeded when its response has status 200, its body holds vectors and nothing beside
@@ -88,14 +94,16 @@ def outcomes_of(lines: Iterable[bytes], recipe: EmbeddingRecipe) -> Iterator[Row
             yield result
         else:
             requests.append(result)
-    yield from _vectors(requests, recipe)
+    yield from _vectors(requests, recipe, form)
 
 
-def _vectors(requests: list[_Request], recipe: EmbeddingRecipe) -> Iterator[RowOutcome]:
+def _vectors(
+    requests: list[_Request], recipe: EmbeddingRecipe, form: VectorForm
+) -> Iterator[RowOutcome]:
     items: list[EmbeddingItem | NumbersItem] = []
     for request in requests:
         items += request.body.data
-    result = decoded(items, recipe)
+    result = decoded(items, recipe, form)
     starts = accumulate((len(request.body.data) for request in requests), initial=0)
     for start, request in zip(starts, requests, strict=False):
         for offset, item in enumerate(request.body.data):
@@ -165,7 +173,8 @@ def _not_executed(record: _Line) -> RowOutcome:
 
 def _refused(custom_id: str | None, response: _Response) -> RowOutcome:
     status = response.status_code
-    detail = detail_of_record(msgspec.json.decode(response.body))
+    body = msgspec.json.decode(response.body)
+    detail = detail_of_record({"message": response.message} if body is None else body)
     message = f"{status}: {detail.message}"
     if detail.unpaid(status):
         return _failed(custom_id, "retryable", NO_CREDIT, message)

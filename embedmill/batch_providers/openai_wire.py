@@ -24,7 +24,6 @@ from embedmill.batch_provider import (
 from embedmill.openai_replies import NO_MONEY, TOKEN_LIMIT
 from embedmill.redaction import redacted
 
-PROVIDER = "openai"
 # Names in a job's metadata: at most 16 pairs, keys of 64 and values of 512 characters.
 JOB_KEY, FINGERPRINT = "embedmill_job_key", "embedmill_fingerprint"
 
@@ -67,12 +66,6 @@ class WireError(msgspec.Struct):
     line: int | None = None
 
 
-class WireErrors(msgspec.Struct):
-    """A list of them, in an envelope."""
-
-    data: list[WireError] | None = None
-
-
 class WireUsage(msgspec.Struct):
     """Of the rows that succeeded; older replies have other names."""
 
@@ -91,7 +84,8 @@ class WireBatch(msgspec.Struct):
     output_file_id: str | None = None
     error_file_id: str | None = None
     request_counts: WireCounts | None = None
-    errors: WireErrors | None = None
+    # A list of errors, in an envelope or without.
+    errors: Any = None
     usage: WireUsage | None = None
     metadata: dict[str, Any] | None = None
 
@@ -122,9 +116,9 @@ def moment_of(value: int | str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def handle_of(batch: WireBatch) -> JobHandle:
+def handle_of(batch: WireBatch, provider: str) -> JobHandle:
     """What finds the job again."""
-    return JobHandle(PROVIDER, batch.id, batch.input_file_id or "", moment_of(batch.created_at))
+    return JobHandle(provider, batch.id, batch.input_file_id or "", moment_of(batch.created_at))
 
 
 def state_of(batch: WireBatch) -> JobState:
@@ -144,11 +138,11 @@ def state_of(batch: WireBatch) -> JobState:
     )
 
 
-def listed_of(batch: WireBatch) -> ListedJob:
+def listed_of(batch: WireBatch, provider: str) -> ListedJob:
     """The job in a listing; key and fingerprint are empty when it is not one of ours."""
     metadata = batch.metadata or {}
     return ListedJob(
-        handle_of(batch),
+        handle_of(batch, provider),
         state_of(batch),
         str(metadata.get(JOB_KEY) or ""),
         str(metadata.get(FINGERPRINT) or ""),
@@ -156,7 +150,8 @@ def listed_of(batch: WireBatch) -> ListedJob:
 
 
 def _errors_of(batch: WireBatch) -> tuple[JobError, ...]:
-    errors = (batch.errors.data if batch.errors else None) or []
+    said = batch.errors.get("data") if isinstance(batch.errors, dict) else batch.errors
+    errors = msgspec.convert(said, list[WireError]) if isinstance(said, list) else []
     return tuple(
         JobError(_code_of(error.code), redacted(error.message or ""), error.line)
         for error in errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -40,12 +41,16 @@ class ServerOptions:
         count_tokens: of one text.
         request_tokens: that are too many for one request.
         api_key: the only one that is right; empty: any.
+        polls_per_status: questions about a job before it moves on.
+        now: seconds since the epoch.
     """
 
     refused_words: tuple[str, ...] = ()
     count_tokens: Callable[[str], int] = estimated_tokens
     request_tokens: int = 1_000_000
     api_key: str = ""
+    polls_per_status: int = 1
+    now: Callable[[], float] = time.time
 
 
 @dataclass(slots=True)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from embedmill.testing.cohere_account import Account, ApiError
+from embedmill.testing.cohere_datasets import CohereDatasets
 from embedmill.testing.cohere_embeddings import checked_request, reply_body, spoiled
 from embedmill.testing.cohere_faults import Fault
+from embedmill.testing.cohere_jobs import CohereJobs
 from embedmill.testing.fake_api import Call, Reply, Request, RouteTable
 from embedmill.testing.fake_bill import Bill
 
 _ROUTES = RouteTable(
     ("POST", r"/v2/embed", "embed"),
+    ("POST", r"/v1/datasets", "datasets.create"),
+    ("GET", r"/v1/datasets", "datasets.list"),
+    ("GET", r"/v1/datasets/([\w-]+)", "datasets.get"),
+    ("GET", r"/signed/([\w-]+)/(\d+)", "datasets.part"),
+    ("POST", r"/v1/embed-jobs", "jobs.create"),
+    ("GET", r"/v1/embed-jobs", "jobs.list"),
+    ("GET", r"/v1/embed-jobs/([\w-]+)", "jobs.get"),
+    ("POST", r"/v1/embed-jobs/([\w-]+)/cancel", "jobs.cancel"),
     # Not of the real server: what was charged for.
     ("GET", r"/fake/bill", "bill"),
 )
@@ -25,6 +36,8 @@ class CohereApi:
     def __init__(self, account: Account) -> None:
         self.plan = account.plan
         self._account = account
+        self._datasets = CohereDatasets(account)
+        self._jobs = CohereJobs(account, self._datasets)
 
     def route_of(self, request: Request) -> tuple[str, tuple[str, ...]]:
         """The route."""
@@ -45,6 +58,8 @@ class CohereApi:
                 raise ApiError(int(fault.value or 401), "invalid api token")
             case "no-money":
                 raise ApiError(402, "Please add or update your payment method")
+            case "not-found":
+                raise ApiError(404, "not found")
             case "error":
                 raise ApiError(int(fault.value or 500), "internal server error")
             case _:
@@ -54,11 +69,28 @@ class CohereApi:
         """Do what is asked."""
         if call.route == "bill":
             return Reply.of_json(self._account.bill.summary())
+        if call.route == "datasets.part":
+            return self._datasets.part(call)
         self._refuse_key(call.request.bearer)
+        if call.route != "embed":
+            return Reply.of_json(self._records(call)[call.route]())
         asked = checked_request(_json_of(call.request), self._account.options)
         record = spoiled(reply_body(asked), call.faults)
         self._account.bill.add(Bill.DIRECT, asked.texts, asked.tokens)
         return Reply.of_json(record, headers={"num-tokens": str(asked.tokens)})
+
+    def _records(self, call: Call[Fault]) -> dict[str, Callable[[], dict[str, Any]]]:
+        datasets, jobs, request = self._datasets, self._jobs, call.request
+        url = f"http://{request.headers.get('host')}"
+        return {
+            "datasets.create": lambda: datasets.create(request, call.faults),
+            "datasets.list": lambda: datasets.listed(request.parameters, url),
+            "datasets.get": lambda: datasets.get(call.name, url),
+            "jobs.create": lambda: jobs.create(_json_of(request)),
+            "jobs.list": jobs.listed,
+            "jobs.get": lambda: jobs.get(call.name),
+            "jobs.cancel": lambda: jobs.cancel(call.name),
+        }
 
     def _refuse_key(self, key: str) -> None:
         right = self._account.options.api_key

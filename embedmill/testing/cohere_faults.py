@@ -6,7 +6,19 @@ from typing import Literal
 
 from embedmill.testing.fault_plan import CommonDeed, PlannedFault
 
-Route = Literal["embed"]
+Route = Literal[
+    "embed",
+    "datasets.create",
+    "datasets.list",
+    "datasets.get",
+    "datasets.part",
+    "jobs.create",
+    "jobs.list",
+    "jobs.get",
+    "jobs.cancel",
+    # Not a route: the n-th job that is created.
+    "job",
+]
 Deed = Literal[
     CommonDeed,
     # Any route, instead of the work.
@@ -14,6 +26,22 @@ Deed = Literal[
     "bad-key",
     "no-money",
     "error",
+    "not-found",
+    # datasets.create: its validation fails.
+    "refuse-dataset",
+    # datasets.part: the signed address has expired; ``count`` bytes, then the connection ends;
+    # ``count`` bytes, and no more are promised.
+    "expired-link",
+    "cut",
+    "short",
+    # job: how it ends
+    "fail",
+    "stay",
+    # job: its rows
+    "miss-rows",
+    "double-rows",
+    "unknown-row",
+    "nan-rows",
     # embed. There is no index to be wrong: what is shuffled are texts and vectors alike.
     "shuffled-reply",
     "short-reply",
@@ -27,7 +55,7 @@ class Fault(PlannedFault):
     """One thing that goes wrong.
 
     Attributes:
-        at: route.
+        at: route, or ``job``.
         do: what goes wrong.
         value: a ``Retry-After``, or the status of ``error`` or ``bad-key`` (401, 403, 498).
     """

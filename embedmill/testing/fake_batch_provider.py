@@ -150,6 +150,10 @@ class FakeBatchProvider:
         """The right vectors of texts, free of charge."""
         return self._model.embed(texts, "query").vectors
 
+    def charged_twice(self) -> dict[str, int]:
+        """Texts that were charged for more than once."""
+        return self.bill.twice()
+
     def submit(
         self,
         requests: RequestFile,
@@ -273,7 +277,8 @@ class FakeBatchProvider:
         if status == "failed":
             full = job.fault("fail-queue-full") is not None
             errors = (JobError(QUEUE_FULL if full else "invalid_request", "planned to fail"),)
-        return JobState(status, status, errors=errors)
+        ended = status not in {"running", "failed"}
+        return JobState(status, status, errors=errors, output_file_id="out" if ended else None)
 
     def _status(self, job: FakeProviderJob) -> JobStatus:
         """Where it is by now; at its end its rows are charged for, once."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from embedmill.batch_provider import (
 )
 from embedmill.chunker import Chunk
 from embedmill.document import text_hash
-from embedmill.embedder import Embedder
+from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding import EmbedOutcome
 from embedmill.embedding_job import JobPolicy
 from embedmill.job_desk import JobParts
@@ -33,7 +33,7 @@ from embedmill.job_runner import Advance, JobRunner
 from embedmill.ledger import LedgerEntry
 from embedmill.pending_segment import DraftedDocument, PendingSegment
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
-from embedmill.request_file import RequestTemplate
+from embedmill.request_file import LineTemplate, RequestTemplate
 from embedmill.segment import DEAD, SUPERSEDED, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.testing.crash_points import (
     CrashingEmbedder,
@@ -48,6 +48,18 @@ from embedmill.text_index import Loan
 KNOWN = ("the first known text", "the second known text")
 TEMPLATE = RequestTemplate({"method": "POST", "url": "/v1/embeddings", "body": {"model": "words"}})
 _CHUNKING = ChunkingRecipe("text", 1, "none", "words", 100, 0, "refuse", "none")
+
+
+class RehearsedProvider(BatchEmbeddingProvider, Embedder, Protocol):
+    """A provider with a realtime endpoint whose vectors and charges are known."""
+
+    def model_of(self, texts: Sequence[str]) -> Vectors:
+        """The right vectors of texts, free of charge."""
+        ...
+
+    def charged_twice(self) -> dict[str, int]:
+        """Texts that were charged for more than once."""
+        ...
 
 
 class CrashingProvider:
@@ -133,6 +145,7 @@ class JobRehearsal:
     Attributes:
         clock: of the machine and of the provider.
         provider: with the bill.
+        template: of its requests.
         workspace: holds all records.
         texts: of each segment.
         loans: of each segment.
@@ -152,7 +165,34 @@ class JobRehearsal:
         **provider: Any,  # noqa: ANN401 - handed on
     ) -> None:
         self.clock = HandClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.provider = FakeBatchProvider(self.clock, faults, limits=limits, **provider)
+        self._begin(FakeBatchProvider(self.clock, faults, limits=limits, **provider), canaries)
+
+    @classmethod
+    def at(
+        cls,
+        provider: RehearsedProvider,
+        template: LineTemplate,
+        clock: HandClock,
+        *,
+        canaries: int = 2,
+    ) -> Self:
+        """A rehearsal at another provider.
+
+        Args:
+            provider: that takes the jobs; closed by the caller.
+            template: of its requests.
+            clock: of the machine.
+            canaries: known texts at the beginning of every file.
+        """
+        made = cls.__new__(cls)
+        made.clock = clock
+        made._begin(provider, canaries)  # noqa: SLF001 - of this class
+        made.template = template
+        return made
+
+    def _begin(self, provider: Any, canaries: int) -> None:  # noqa: ANN401 - see ``at``
+        self.provider = provider
+        self.template: LineTemplate = TEMPLATE
         self.workspace = MemoryWorkspace()
         self.names = _Names(_CHUNKING, self.provider.recipe)
         self.chunks = ChunkLayer(self.workspace, "jobs", _CHUNKING.id)
@@ -226,7 +266,7 @@ class JobRehearsal:
             provider=provider,
             packer=Packer(
                 chunks,
-                TEMPLATE,
+                self.template,
                 provider.limits,
                 scratch,
                 inputs_per_request=self.inputs_per_request,
@@ -301,7 +341,7 @@ class JobRehearsal:
                     fates.dead[key, row] = stored.failures[row][0]
                 elif stored.origin[row] == SUPERSEDED:
                     fates.superseded.append((key, row))
-                elif np.array_equal(stored.vectors[row], expected[row]):
+                elif np.allclose(stored.vectors[row], expected[row], atol=1e-6):
                     fates.vectors[key, row] = text
                 else:
                     fates.wrong.append((key, row))
@@ -309,7 +349,7 @@ class JobRehearsal:
 
     def paid_twice(self) -> dict[str, int]:
         """Texts, known ones left out, that were charged for more than once."""
-        twice = self.provider.bill.twice()
+        twice = self.provider.charged_twice()
         return {text: times for text, times in twice.items() if text not in KNOWN}
 
 

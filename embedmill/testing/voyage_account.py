@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -35,11 +36,19 @@ class ServerOptions:
         refused_words: a text with one of them is refused, as a text is that the model cannot take.
         count_tokens: of one text.
         api_key: the only one that is right; empty: any.
+        polls_per_status: questions about a job before it moves on.
+        jobs_at_a_time: that are not finished.
+        enqueued_tokens: over these.
+        now: seconds since the epoch.
     """
 
     refused_words: tuple[str, ...] = ()
     count_tokens: Callable[[str], int] = estimated_tokens
     api_key: str = ""
+    polls_per_status: int = 1
+    jobs_at_a_time: int = 100
+    enqueued_tokens: int = 1_000_000_000
+    now: Callable[[], float] = time.time
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from embedmill.testing.fake_api import Call, RefusedRequest, Reply, Request, RouteTable
@@ -10,9 +11,20 @@ from embedmill.testing.fake_vectors import spoiled
 from embedmill.testing.voyage_account import Account, ApiError
 from embedmill.testing.voyage_embeddings import checked_request, reply_body
 from embedmill.testing.voyage_faults import Fault
+from embedmill.testing.voyage_files import VoyageFiles
+from embedmill.testing.voyage_jobs import VoyageJobs
 
 _ROUTES = RouteTable(
     ("POST", r"/v1/embeddings", "embeddings"),
+    ("POST", r"/v1/files", "files.create"),
+    ("GET", r"/v1/files", "files.list"),
+    ("GET", r"/v1/files/([\w-]+)", "files.get"),
+    ("GET", r"/v1/files/([\w-]+)/content", "files.content"),
+    ("DELETE", r"/v1/files/([\w-]+)", "files.delete"),
+    ("POST", r"/v1/batches", "batches.create"),
+    ("GET", r"/v1/batches", "batches.list"),
+    ("GET", r"/v1/batches/([\w-]+)", "batches.get"),
+    ("POST", r"/v1/batches/([\w-]+)/cancel", "batches.cancel"),
     # Not of the real server: what was charged for.
     ("GET", r"/fake/bill", "bill"),
 )
@@ -26,6 +38,8 @@ class VoyageApi:
     def __init__(self, account: Account) -> None:
         self.plan = account.plan
         self._account = account
+        self._files = VoyageFiles(account)
+        self._jobs = VoyageJobs(account, self._files)
 
     def route_of(self, request: Request) -> tuple[str, tuple[str, ...]]:
         """The route."""
@@ -47,6 +61,8 @@ class VoyageApi:
                 raise ApiError(401, "Provided API key is invalid.")
             case "no-money":
                 raise ApiError(402, "Add a payment method to your account.")
+            case "not-found":
+                raise ApiError(404, "Not found.")
             case "error":
                 raise ApiError(int(fault.value or 500), "The server had an error.")
             case _:
@@ -57,7 +73,31 @@ class VoyageApi:
         if call.route == "bill":
             return Reply.of_json(self._account.bill.summary())
         self._refuse_key(call.request.bearer)
-        return Reply.of_json(spoiled(self._embed(_json_of(call.request)), call.faults))
+        if call.route == "embeddings":
+            return Reply.of_json(spoiled(self._embed(_json_of(call.request)), call.faults))
+        if call.route == "files.content":
+            return self._content(call)
+        return Reply.of_json(self._records(call)[call.route]())
+
+    def _records(self, call: Call[Fault]) -> dict[str, Callable[[], dict[str, Any]]]:
+        files, jobs, query = self._files, self._jobs, call.request.parameters
+        return {
+            "files.create": lambda: files.receive(call.request),
+            "files.list": lambda: files.listed(query),
+            "files.get": lambda: files.get(call.name).record(),
+            "files.delete": lambda: files.delete(call.name),
+            "batches.create": lambda: jobs.create(_json_of(call.request)),
+            "batches.list": lambda: jobs.listed(query),
+            "batches.get": lambda: jobs.get(call.name),
+            "batches.cancel": lambda: jobs.cancel(call.name),
+        }
+
+    def _content(self, call: Call[Fault]) -> Reply:
+        """The whole file: parts of one cannot be asked for."""
+        content = self._files.get(call.name).content
+        cut = call.fault("cut")
+        sent = content[: cut.count] if cut else content
+        return Reply(200, sent, "application/octet-stream", stated=len(content))
 
     def _embed(self, body: Any) -> dict[str, Any]:  # noqa: ANN401, what came over the wire
         asked = checked_request(body, self._account.options)

@@ -10,7 +10,7 @@ pytest.importorskip("openai")
 pytest.importorskip("msgspec")
 
 from embedmill.batch_providers.openai import OpenAIBatchProvider
-from embedmill.batch_providers.openai_limits import OPENAI_LIMITS, request_template
+from embedmill.batch_providers.openai_limits import OPENAI_LIMITS, limits_of, request_template
 from embedmill.embedders.openai import openai_embedder
 from embedmill.embedders.remote import Waiting
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
@@ -54,7 +54,7 @@ class Rig:
         provider = OpenAIBatchProvider(
             settings,
             openai_recipe(settings, "cosine"),
-            limits=limits,
+            limits=limits or limits_of(settings),
             read_retries=read_retries,
             sleep=self.slept.append,
         )

@@ -60,7 +60,7 @@ def test_the_results_of_a_large_job_never_stand_in_memory_whole(serve, tmp_path,
             assert writer.add(f"r{row}", [f"the text of row {row}"], [7])
         file = writer.finish()
     assert lint(path, template, OPENAI_LIMITS) == []
-    provider = OpenAIBatchProvider(settings, recipe)
+    provider = OpenAIBatchProvider(settings, recipe, limits=OPENAI_LIMITS)
     job = provider.submit(file, job_key="big", fingerprint=file.fingerprint)
     assert provider.state(job).status == "succeeded"
     seen = bytearray(ROWS)

@@ -1,0 +1,227 @@
+"""Embedding jobs at every provider: each fault, and a crash at each effect; one suite for all."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+pytest.importorskip("openai")
+pytest.importorskip("fastavro")
+
+from job_rig import KEY, PROVIDERS, Rehearsals
+
+from embedmill.errors import StopRunError
+from embedmill.executor import InlineExecutor
+from embedmill.settings import Settings
+from embedmill.testing.crash_points import Crash, Process
+from pipelines.execution import RunOptions
+from pipelines.ingest import ingest
+
+TEXTS = ["one", "two", "three", "one", "four", "five"]
+# What each provider calls the same thing.
+UPLOAD = {"openai": "files.create", "voyage": "files.create", "cohere": "datasets.create"}
+CREATE = {"openai": "batches.create", "voyage": "batches.create", "cohere": "jobs.create"}
+LIST = {"openai": "batches.list", "voyage": "batches.list", "cohere": "jobs.list"}
+POLL = {"openai": "batches.get", "voyage": "batches.get", "cohere": "jobs.get"}
+READ = {"openai": "files.content", "voyage": "files.content", "cohere": "datasets.part"}
+
+PASSING = {
+    "nothing": [],
+    "upload: the reply is lost": [(UPLOAD, "drop-reply", {})],
+    "upload: the server is in trouble": [(UPLOAD, "html-502", {"times": 2})],
+    "creation: the reply is lost, the job exists": [(CREATE, "drop-reply", {})],
+    "creation: the request is lost": [(CREATE, "drop", {})],
+    "creation: a page of a proxy instead of a reply": [(CREATE, "html-200", {})],
+    "creation: the server is in trouble": [(CREATE, "html-502", {"times": 2})],
+    "creation: too much at once": [(CREATE, "rate-limit", {"times": 2})],
+    "the reply and then the listing are lost": [
+        (CREATE, "drop-reply", {}),
+        (LIST, "html-502", {"times": 3}),
+    ],
+    "poll: no answers": [(POLL, "html-502", {"times": 6})],
+    "poll: too much at once": [(POLL, "rate-limit", {"value": "30", "times": 3})],
+    "job: an unknown status": [("job", "stay", {"value": "paused", "count": 4})],
+    "results: cut off twice": [(READ, "cut", {"count": 700, "times": 2})],
+    "results: a row is missing": [("job", "miss-rows", {})],
+}
+OF_ONE = {
+    "openai": {
+        "the job expires": [("job", "expire", {"count": 3})],
+        "server errors": [("job", "fail-rows", {"count": 3})],
+    },
+    "voyage": {
+        "the window closes": [("job", "expire", {"count": 3})],
+        "server errors": [("job", "fail-rows", {"count": 3})],
+        "the file is unknown at first": [("batches.create", "not-found", {"times": 2})],
+    },
+    "cohere": {
+        "a signed address has expired": [("datasets.part", "expired-link", {"times": 2})],
+        "a part ends between two blocks": [("datasets.part", "short", {"count": 900})],
+        "the job is unknown at first": [("jobs.get", "not-found", {"times": 2})],
+    },
+}
+# Done, and charged for, and not delivered.
+LOST = {"results: a row is missing": 1}
+STOPS = {
+    "no key": ([(UPLOAD, "bad-key", {})], "credentials"),
+    "no money": ([(CREATE, "no-money", {})], "insufficient-quota"),
+    "the job is refused": ([("job", "fail", {})], "job-refused"),
+    "a row that nobody sent": ([("job", "unknown-row", {})], "quarantined"),
+    "a row twice": ([("job", "double-rows", {})], "quarantined"),
+}
+
+
+@pytest.fixture
+def rehearsals(monkeypatch):
+    monkeypatch.setenv(KEY, "any")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    made = Rehearsals()
+    yield made
+    made.end()
+
+
+def begun(rehearsals, provider, faults):
+    planned = [(at[provider] if isinstance(at, dict) else at, do, m) for at, do, m in faults]
+    made = rehearsals.begin(provider, planned)
+    made.add(0, 0, TEXTS)
+    made.add(1, 0, ["six", "two"])
+    return made
+
+
+def settled(made, *, lost=0):
+    """Every row has its own vector, and nothing but what was lost was paid for twice."""
+    fates = made.fates()
+    assert (fates.open, fates.wrong, fates.dead) == ([], [], {})
+    assert len(fates.vectors) == len(TEXTS) + 2
+    assert len(made.paid_twice()) <= lost
+    for record in made.records():
+        assert record.outcome is not None
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("trouble", PASSING)
+def test_a_passing_trouble_ends_well_and_nothing_is_paid_for_twice(rehearsals, provider, trouble):
+    made = begun(rehearsals, provider, PASSING[trouble])
+    made.run()
+    settled(made, lost=LOST.get(trouble, 0))
+
+
+@pytest.mark.parametrize(
+    ("provider", "trouble"), [(name, it) for name, some in OF_ONE.items() for it in some]
+)
+def test_a_trouble_of_one_provider_ends_well(rehearsals, provider, trouble):
+    made = begun(rehearsals, provider, OF_ONE[provider][trouble])
+    made.run()
+    settled(made)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("trouble", STOPS)
+def test_what_a_person_has_to_mend_ends_the_run_and_the_next_one_goes_on(
+    rehearsals, provider, trouble
+):
+    faults, code = STOPS[trouble]
+    made = begun(rehearsals, provider, faults)
+    with pytest.raises(StopRunError) as stopped:
+        made.run()
+    assert stopped.value.code == code
+    made.run()
+    settled(made, lost=8 if code == "quarantined" else 0)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_that_dies_at_any_effect_is_followed_by_one_that_pays_for_nothing_again(
+    rehearsals, provider, moment
+):
+    process = Process()
+    whole = begun(rehearsals, provider, [])
+    whole.run(process)
+    settled(whole)
+    for number in range(1, len(process.effects) + 1):
+        made = begun(rehearsals, provider, [])
+        with pytest.raises(Crash):
+            made.run(Process(number, moment))
+        made.clock.sleep(1)
+        made.run()
+        made.add(0, 1, ["something new"])
+        made.run()
+        fates = made.fates()
+        assert (fates.open, fates.wrong, fates.dead) == ([], [], {}), process.effects[number - 1]
+        assert made.paid_twice() == {}, process.effects[number - 1]
+        assert all(record.outcome is not None for record in made.records())
+        rehearsals.end()
+
+
+# Whole runs.
+
+EMBEDDERS = {
+    "openai": {"dimensions": 16, "tokenizer": "estimate"},
+    "voyage": {"dimensions": 256},
+    "cohere": {"model": "embed-english-light-v3.0"},
+}
+
+
+class Clock:
+    """Of the driver and of the runner of jobs; time passes by sleeping only."""
+
+    def __init__(self):
+        self.begun = datetime.now(UTC)
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+    def sleep(self, seconds):
+        self.seconds += seconds
+
+    def utc(self):
+        return self.begun + timedelta(seconds=self.seconds)
+
+
+def settings_for(folder, provider, server, **more):
+    rows = [{"id": f"d{at}", "text": f"text number {at}"} for at in range(12)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {
+        "index": f"jobs-of-{provider}",
+        "workspace": str(folder / "workspace"),
+        "source": {"kind": "table", "path": str(folder / "rows.jsonl")},
+        "chunker": {"kind": "text", "max_tokens": 60},
+        "embedder": {
+            "kind": provider,
+            "api_key": f"${{{KEY}}}",
+            "base_url": server.base_url,
+            "mode": "batch",
+            **EMBEDDERS[provider],
+            **more,
+        },
+        "store": {"kind": "memory", "name": f"jobs-of-{provider}"},
+        "shard_count": 2,
+        "run": {"segment_chunks": 5},
+    }
+    return Settings.model_validate_json(json.dumps(values))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_whole_run_goes_through_jobs_and_says_what_they_were(
+    rehearsals, provider, tmp_path, monkeypatch
+):
+    clock = Clock()
+    monkeypatch.setattr("embedmill.job_assembly._now", clock.utc)
+    server = rehearsals.serve(provider, now=lambda: clock.utc().timestamp())
+    settings = settings_for(tmp_path, provider, server)
+    executor = InlineExecutor()
+    report = ingest(settings, executor, RunOptions(clock=clock, sleep=clock.sleep))
+    executor.close()
+    assert (report.status, report.problems(), report.stored_records) == ("succeeded", [], 12)
+    assert [job["provider"] for job in report.jobs] == [provider]
+    assert report.jobs[0]["tokens_charged"] > 0
+    assert all(server.bill.times(f"text number {at}") == 1 for at in range(12))
+
+
+@pytest.mark.parametrize("model", ["embed-v4.0", "embed-v5.0-pro"])
+def test_a_model_that_has_no_jobs_is_refused_before_anything_is_sent(tmp_path, rehearsals, model):
+    server = rehearsals.serve("cohere")
+    with pytest.raises(ValueError, match="models of version 3 only"):
+        settings_for(tmp_path, "cohere", server, model=model)
+    assert server.requests == []

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from embedmill.counts import RateUse
 from embedmill.errors import MissingExtraError
@@ -20,6 +20,9 @@ from embedmill.rate_budget_settings import (
 from embedmill.rate_limiter import BudgetKeeper, Holder, LocalKeeper, RateLimiter
 from embedmill.settings import EmbedderSettings, RemoteEmbedderSettings
 from embedmill.settings_file import resolve_secret
+
+if TYPE_CHECKING:
+    from embedmill.redis_budget import RedisKeeper
 
 # Of a request that is neither answered nor given up: what an embedder adds to its timeout.
 _GRACE_S = 10.0
@@ -98,6 +101,21 @@ def limiter_of(
     return RateLimiter(keeper, limits, holder, clock=clock, sleep=sleep)
 
 
+def require_keeper(settings: EmbedderSettings) -> None:
+    """Make sure, where a server keeps the budget, that it answers.
+
+    Raises:
+        RefusedError: it does not.
+        StopRunError: it does not let us in.
+    """
+    budget = rate_budget_of(settings)
+    if budget is not None and isinstance(budget.shared_by, RedisSettings):
+        redis = budget.shared_by
+        keeper = _redis_keeper(redis, budget_name(settings, redis), limits_of(budget))
+        keeper.check()
+        keeper.close()
+
+
 def own_limiter(settings: EmbedderSettings) -> RateLimiter:
     """Access to a budget of this process alone, for an embedder that has one."""
     limiter = limiter_of(settings)
@@ -121,7 +139,7 @@ def budget_name(settings: EmbedderSettings, redis: RedisSettings) -> str:
     return f"{settings.model}:{digest}"
 
 
-def _redis_keeper(redis: RedisSettings, name: str, limits: Limits) -> BudgetKeeper:
+def _redis_keeper(redis: RedisSettings, name: str, limits: Limits) -> RedisKeeper:
     try:
         from embedmill.redis_budget import RedisKeeper
     except ImportError as error:

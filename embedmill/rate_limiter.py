@@ -39,6 +39,7 @@ _WAY_HERE = 0.5
 _LONGEST_PAUSE_S = 30.0
 # Of the deadline, for a piece of work that has the limit for itself: replies take time as well.
 _IN_TIME = 0.8
+_PATIENCE_TO_BEGIN_S = 30.0
 _OUT_OF_REACH = "the rate budget is out of reach: %s"
 # Permits that came too late in a row; then the next one is used all the same.
 _LATE_TRIES = 5
@@ -155,15 +156,20 @@ class RateLimiter:
     def ask(self, ask: Ask) -> Answer:
         """Ask the keeper, again and again while it cannot be reached, as long as there is patience.
 
+        There is less for a turn that was not begun: whoever waits for it can tell of the trouble.
+
         Raises:
             TransientError: it cannot be reached.
         """
         began, pause = self.clock(), 0.25
+        patience = self.holder.patience_s
+        if ask.whole:
+            patience = min(patience, _PATIENCE_TO_BEGIN_S)
         while True:
             try:
                 return self.keeper.ask(ask)
             except TransientError as error:
-                if self.clock() - began + pause > self.holder.patience_s:
+                if self.clock() - began + pause > patience:
                     raise
                 log.warning(_OUT_OF_REACH, error)
             self.sleep(pause)

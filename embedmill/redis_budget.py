@@ -12,7 +12,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from embedmill.errors import StopRunError, TransientError
+from embedmill.errors import RefusedError, StopRunError, TransientError
 from embedmill.rate_budget import Answer, Ask, Limits
 from embedmill.rate_budget_settings import RedisSettings
 from embedmill.redaction import redacted
@@ -53,6 +53,22 @@ class RedisKeeper:
         )
         source = resources.files("embedmill").joinpath(_SCRIPT).read_text("utf-8")
         self._script = self._client.register_script(source)
+
+    def check(self) -> None:
+        """Make sure that the server answers, before anything rests on it.
+
+        Raises:
+            RefusedError: it does not.
+            StopRunError: it does not let us in.
+        """
+        try:
+            self.lose("")
+        except TransientError as error:
+            raise RefusedError(
+                f"the rate budget is out of reach: {error}",
+                code="redis",
+                hint="start the server, or change embedder.rate_budget.shared_by",
+            ) from error
 
     def ask(self, ask: Ask, now: int = 0) -> Answer:
         """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""

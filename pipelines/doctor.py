@@ -28,6 +28,7 @@ from embedmill.processors import (
     multiplies_bfloat16,
     usable_cores,
 )
+from embedmill.rate_assembly import rate_budget_of, require_keeper
 from embedmill.settings import SentenceTransformersSettings, Settings
 
 Verdict = Literal["ok", "note", "bad"]
@@ -40,6 +41,7 @@ _EXTRAS = {
     "openai": ("openai", "OpenAI's models and compatible servers"),
     "qdrant": ("qdrant_client", "Qdrant servers"),
     "pinecone": ("pinecone", "Pinecone"),
+    "redis": ("redis", "rate limits that several clusters share"),
 }
 # A model of some hundred megabytes, its compiled form, and Ray's shared memory.
 _LITTLE_MEMORY = 3 * 2**30
@@ -83,6 +85,7 @@ def examine_index(settings: Settings) -> Iterator[Finding]:
         ("source", _source),
         ("model", _model),
         ("store", _store),
+        ("rates", _rates),
     ):
         try:
             yield Finding(topic, "ok", examine(settings))
@@ -174,6 +177,20 @@ def _model(settings: Settings) -> str:
         assert isinstance(embedder, LocalEmbedder)
         text += f", computed by {embedder.model.backend}"
     return text
+
+
+def _rates(settings: Settings) -> str:
+    budget = rate_budget_of(settings.embedder)
+    if budget is None:
+        return "nobody is asked who has a limit"
+    require_keeper(settings.embedder)
+    limits = (
+        (budget.requests_per_minute, "requests a minute"),
+        (budget.tokens_per_minute, "tokens a minute"),
+        (budget.concurrent_requests, "requests at a time"),
+    )
+    told = ", ".join(f"{limit:,} {what}" for limit, what in limits if limit is not None)
+    return f"{told or 'no limits are stated'}, kept by {budget.shared_by.kind}"
 
 
 def _store(settings: Settings) -> str:

@@ -19,6 +19,7 @@ from embedmill.job_assembly import job_records, price_per_million, uses_jobs
 from embedmill.job_summary import summaries
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.rate_assembly import require_keeper
 from embedmill.redaction import redacted
 from embedmill.run_context import RunContext, utc_now, who
 from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
@@ -50,6 +51,7 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
         StopRunError: the run ended early; what was committed is kept, a report was written.
     """
     require_local_store(settings, executor.name)
+    require_keeper(settings.embedder)
     options = options or RunOptions()
     splits = build_source(settings).splits()
     with open_version(settings, "ingest", options) as version:

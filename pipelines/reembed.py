@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from embedmill.assembly import build_source, require_local_store, workspace_of
 from embedmill.executor import Executor
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.rate_assembly import require_keeper
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from embedmill.vector_stores.build import store_limits
@@ -52,6 +53,7 @@ def reembed(
         StopRunError: the run ended early; what was committed is kept, a report was written.
     """
     require_local_store(settings, executor.name)
+    require_keeper(settings.embedder)
     options = options or RunOptions()
     with open_build(settings, "reembed", options) as version:
         if version is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from embedmill.assembly import build_source, require_local_store, workspace_of
 from embedmill.executor import Executor
 from embedmill.open_letters import OpenLetter, note_replay
+from embedmill.rate_assembly import require_keeper
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from pipelines.ingest import open_version
@@ -38,6 +39,7 @@ def replay(
         StopRunError: as for ingest.
     """
     require_local_store(settings, executor.name)
+    require_keeper(settings.embedder)
     stored: dict[int, list[str]] = {}
     unread: set[str] = set()
     for item in letters:

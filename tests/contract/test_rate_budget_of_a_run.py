@@ -50,9 +50,10 @@ def test_the_report_tells_what_was_asked_of_the_provider(rig, tmp_path):
     assert report.status == "succeeded"
     assert used.requests == rig.server.posts("/embeddings")
     assert used.throttled == 1
-    # Half a millisecond of a pause is nobody's to measure.
-    assert used.waited_s == pytest.approx(0.25, abs=0.2)
-    assert used.tokens == rig.server.bill.tokens == report.chunks.tokens
+    assert used.waited_s >= 0.2
+    assert used.tokens == rig.server.bill.tokens
+    # The version's known texts are asked for as well.
+    assert used.tokens >= report.chunks.tokens
     assert used.dollars == pytest.approx(used.tokens * DOLLARS_PER_MILLION / 1e6)
     assert run.last_report() == report
 

@@ -11,7 +11,7 @@ pytest.importorskip("redis")
 
 import redis
 
-from embedmill.errors import StopRunError, TransientError
+from embedmill.errors import RefusedError, StopRunError, TransientError
 from embedmill.rate_budget import SECOND, Ask, Limits, RateBudget
 from embedmill.rate_budget_settings import RedisSettings
 from embedmill.redis_budget import RedisKeeper
@@ -100,7 +100,7 @@ def maybe(lowest, highest):
         price=st.integers(0, 10**6),
     ),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_it_decides_as_the_one_in_this_process(make_forever, taken, limits):
     here, there = RateBudget(limits, taken[0][2]), make_forever(limits)
     for deed, ticket, now, seed in taken:
@@ -154,9 +154,13 @@ def test_its_clock_is_the_servers_and_nothing_stays_for_ever(make, port):
 def test_a_server_out_of_reach_may_be_back_soon(tmp_path):
     with redis_server(tmp_path) as port:
         keeper = RedisKeeper(RedisSettings(kind="redis", port=port), "b", Limits())
+        keeper.check()
         keeper.ask(Ask("a", 1, SECOND))
     with pytest.raises(TransientError, match=str(port)):
         keeper.ask(Ask("b", 1, SECOND))
+    with pytest.raises(RefusedError, match=str(port)) as refused:
+        keeper.check()
+    assert "rate_budget.shared_by" in refused.value.hint
     keeper.close()
 
 

@@ -108,10 +108,20 @@ def test_a_keeper_out_of_reach_is_asked_again():
 
 
 def test_a_keeper_that_stays_out_of_reach_is_given_up():
-    rig = Rig(accidents=[out_of_reach] * 100, patience_s=60)
+    rig = Rig(accidents=[out_of_reach] * 100, patience_s=600)
     with pytest.raises(TransientError):
         rig.limiter.turn().acquire(1)
-    assert sum(rig.time.slept) <= 60
+    assert sum(rig.time.slept) <= 30
+
+
+def test_what_was_begun_is_not_given_up_so_soon():
+    rig = Rig(patience_s=600)
+    turn = rig.limiter.turn()
+    turn.acquire(1)
+    rig.keeper.accidents = [out_of_reach] * 100
+    with pytest.raises(TransientError):
+        turn.acquire(1)
+    assert 500 < sum(rig.time.slept) <= 600
 
 
 def test_a_reply_is_worth_more_than_telling_of_it():

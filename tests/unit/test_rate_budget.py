@@ -40,7 +40,7 @@ def _fate(fates, number):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_window_of_the_provider_holds_more_than_the_limits(data):
     limits = Limits(
         requests=data.draw(st.none() | st.integers(1, 300)),
@@ -75,7 +75,7 @@ def test_no_window_of_the_provider_holds_more_than_the_limits(data):
 )
 def test_nearly_all_of_the_limit_is_used_in_every_minute(limits, sender):
     traffic = traffic_of(limits)
-    traffic.run([sender] * 16, 4 * MINUTE)
+    traffic.run([sender] * 16, 3 * MINUTE)
     most = fullest(traffic.arrivals, limits.window)
     least = emptiest(traffic.arrivals, limits.window, SECOND, traffic.now)
     for used, limit in ((most[0], limits.requests), (most[1], limits.tokens)):

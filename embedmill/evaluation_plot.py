@@ -33,10 +33,10 @@ class Measure:
 
 # Gate, figure, label, threshold; the figure of the published version has "published_" before it.
 _SHOWN = (
-    ("re-embedding", "share", "vectors made again", "min_reembedded"),
+    ("re-embedding", "share", "made again", "min_reembedded"),
     ("self-retrieval", "found_in_ten", "self-retrieval@10", "min_self_retrieval"),
     ("slices", "worst_found_in_ten", "worst slice@10", "min_slice_self_retrieval"),
-    ("neighbours", "overlap", "neighbours in common", "min_neighbour_overlap"),
+    ("neighbours", "overlap", "neighbours kept", "min_neighbour_overlap"),
     ("queries", "ndcg_at_10", "nDCG@10", "min_ndcg"),
     ("queries", "recall_at_10", "recall@10", ""),
     ("queries", "recall_at_100", "recall@100", ""),

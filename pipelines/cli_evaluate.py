@@ -44,7 +44,7 @@ _MARKS = {
     "not-applicable": "[dim]-[/]",
 }
 # Characters of the longest bar.
-_BAR = 12
+_BAR = 8
 ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
 VersionOption = Annotated[int | None, typer.Option("--version", min=1, help="Number of a version.")]
 

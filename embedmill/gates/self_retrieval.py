@@ -12,11 +12,14 @@ from embedmill.chunk_sample import ChunkSample
 from embedmill.document import record_id
 from embedmill.gate import GateResult, verdict
 from embedmill.gates.subject import Subject, why_no_queries
+from embedmill.payload import Payload
 from embedmill.vector_store import Hit
 
 _K = 10
 # Of a query: people write about as many, and more would find anything in any version.
 _MOST_WORDS = 16
+# Of a text that is cut at the window of a model; the shortest window there is has twice as many.
+_SEEN_WORDS = 40
 # Fewer chunks of a tenant say nothing about it.
 _ENOUGH = 10
 
@@ -29,6 +32,14 @@ def middle_of(text: str) -> str:
     left_out = max(len(words) // 4, (len(words) - _MOST_WORDS) // 2)
     inner = words[left_out : len(words) - left_out][:_MOST_WORDS]
     return text[inner[0].start() : inner[-1].end()]
+
+
+def asked_for(payload: Payload) -> str:
+    """The words that a chunk is searched by: what a model with a short window sees as well."""
+    text = str(payload["text"])
+    if payload.get("truncated"):
+        text = " ".join(text.split()[:_SEEN_WORDS])
+    return middle_of(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,7 @@ def found_by_parts(subject: Subject, sample: ChunkSample, *, whole_documents: bo
         whole_documents: any chunk of the document will do; for versions that are cut differently.
     """
     places: list[int | None] = []
-    vectors = subject.queries([middle_of(text) for text in sample.texts])
+    vectors = subject.queries([asked_for(payload) for payload in sample.payloads])
     for row, vector in enumerate(vectors):
         if vector is None:
             places.append(None)

@@ -15,7 +15,7 @@ from embedmill.embedders.hashing import hashing_recipe
 from embedmill.errors import PermanentError, SettingsError
 from embedmill.gate import GateResult, failed_gates
 from embedmill.gates.run import run_gates
-from embedmill.gates.self_retrieval import middle_of
+from embedmill.gates.self_retrieval import asked_for, middle_of
 from embedmill.manifest import Manifest
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey, SegmentVectors
@@ -378,4 +378,7 @@ def test_the_middle_of_a_text():
     assert middle_of("a  b") == "a  b"
     assert middle_of("") == ""
     words = [f"w{n}" for n in range(101)]
+    cut = {"text": " ".join(words), "truncated": True}
+    assert asked_for(cut) == " ".join(words[12:28])
+    assert asked_for({"text": " ".join(words)}) == " ".join(words[42:58])
     assert middle_of(" ".join(words)) == " ".join(words[42:58])

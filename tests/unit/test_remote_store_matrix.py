@@ -14,14 +14,18 @@ import pytest
 
 pytest.importorskip("qdrant_client")
 pytest.importorskip("pinecone")
+pytest.importorskip("weaviate")
 
 from embedmill.errors import EmbedmillError
 from embedmill.pinecone_settings import PineconeSettings
 from embedmill.qdrant_settings import QdrantServerSettings
-from embedmill.testing import pinecone_server, qdrant_server
+from embedmill.testing import pinecone_server, qdrant_server, weaviate_server
 from embedmill.throttle import Throttle
 from embedmill.vector_stores.pinecone import PineconeStore
 from embedmill.vector_stores.qdrant import QdrantStore
+from embedmill.vector_stores.weaviate import WeaviateStore
+from embedmill.vector_stores.weaviate_names import class_name
+from embedmill.weaviate_settings import WeaviateSettings
 
 FIRST = {f"d{number}": f"one two three four five {number}" for number in range(8)}
 SECOND = {**dict.fromkeys(FIRST, "one two"), "d3": FIRST["d3"], "new": "six seven eight nine ten"}
@@ -101,6 +105,33 @@ class Pinecone:
         return self.server.written("docs", index.version.collection)
 
 
+class Weaviate:
+    faults = (
+        ("objects.batch", ("drop", "drop-reply", "cut-reply", "error", "error-reply", "memory")),
+        ("objects.batch", ("rate-limit", "unavailable", "not-leader", "replicas", "partial")),
+        ("objects.delete", ("drop", "drop-reply", "error", "rate-limit", "partial")),
+        ("schema.create", ("drop", "drop-reply", "error", "not-leader")),
+        ("aliases.create", ("drop", "drop-reply", "error")),
+        ("aggregate", ("drop", "error", "lag")),
+    )
+
+    def __init__(self):
+        self.server = weaviate_server.WeaviateServer()
+        self.fault = weaviate_server.Fault
+
+    def store(self, pace):
+        values = {
+            "kind": "weaviate",
+            "url": self.server.url,
+            "grpc_url": self.server.grpc_url,
+            "records_per_request": 3,
+        }
+        return WeaviateStore(WeaviateSettings.model_validate(values), pace=pace)
+
+    def held(self, index):
+        return {str(one) for one in self.server.ids(class_name(index.version.collection))}
+
+
 def cases(service, seed):
     """Combinations of a service; a sample of them unless all are asked for."""
     every = [
@@ -115,9 +146,8 @@ def cases(service, seed):
     return every if asked == "all" else random.Random(seed).sample(every, int(asked))
 
 
-MATRIX = [(Qdrant, case) for case in cases(Qdrant, 1)] + [
-    (Pinecone, case) for case in cases(Pinecone, 2)
-]
+KINDS = (Qdrant, Pinecone, Weaviate)
+MATRIX = [(kind, case) for seed, kind in enumerate(KINDS, 1) for case in cases(kind, seed)]
 
 
 class DyingStore:

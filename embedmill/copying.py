@@ -115,6 +115,16 @@ def records_applied(layers: Layers) -> int:
     )
 
 
+def refusals(layers: Layers) -> Counter[tuple[str, str]]:
+    """How many records the store has refused, by code and message."""
+    found: Counter[tuple[str, str]] = Counter()
+    for shard, numbers in layers.applied.committed().items():
+        for number in numbers:
+            rejected = layers.applied.read(SegmentKey(shard, number)).rejected
+            found.update((code, message) for _, code, message in rejected)
+    return found
+
+
 def put_right(layers: Layers, store: VectorStore, collection: str) -> None:
     """Compare every record with the layers, and put right what differs.
 

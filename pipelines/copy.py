@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from actors.store_writer import StoreWriter
 from embedmill.assembly import Layers, require_local_store, store_of, workspace_of
-from embedmill.copying import OtherStore, copied_until, put_right, records_applied
+from embedmill.copying import OtherStore, copied_until, put_right, records_applied, refusals
 from embedmill.counts import DocumentCounts
 from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError
 from embedmill.executor import Executor, WorkerSpec
@@ -24,6 +25,10 @@ from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage
 from pipelines.pools import writers_of
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
+
+log = logging.getLogger(__name__)
+# Reasons for which records have no copy, the most frequent first.
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,11 @@ class _Copy:
         if report.problems():
             failed = replace(report, status="failed", error=report.problems()[0])
             raise CountsMismatchError(self._left(failed).error, hint="run the same command again")
-        return self._left(replace(report, status="partial") if report.dead_letters else report)
+        if not report.dead_letters:
+            return self._left(report)
+        for (code, message), count in refusals(self._layers).most_common(_SHOWN):
+            log.warning("%d records have no copy: %s: %s", count, code, message)
+        return self._left(replace(report, status="partial"))
 
     def _begin(self) -> None:
         spec = WorkerSpec(StoreWriter, (self._context,))

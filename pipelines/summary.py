@@ -11,6 +11,9 @@ from embedmill.run_report import RunReport
 
 def summary(report: RunReport) -> Iterator[str]:
     """Lines that say what a run did, so that every number can be added up."""
+    if report.pipeline == "copy":
+        yield from copied(report, "another store")
+        return
     documents, chunks, records = report.documents, report.chunks, report.records
     extra = [
         f"; {count:,} {what}"
@@ -83,11 +86,20 @@ def copied(report: RunReport, where: str) -> Iterator[str]:
     )
     if report.writes.requests:
         yield f"writes     {_told(report.writes)}"
-    yield (
-        f"copy       {report.index} {report.version}: {report.stored_records:,} records in "
-        f"{where}, compared one by one"
-    )
-    yield f"run        {report.run}, {report.seconds:.1f} s"
+    if report.stored_records >= 0:
+        yield (
+            f"copy       {report.index} {report.version}: {report.stored_records:,} records in "
+            f"{where}, compared one by one"
+        )
+    yield f"run        {report.run}, {report.seconds:.1f} s: {_verdict_of_copy(report)}"
+
+
+def _verdict_of_copy(report: RunReport) -> str:
+    if report.status == "partial":
+        return f"completed; {report.records.rejected:,} records were refused there"
+    if report.status == "succeeded" and not report.changed_anything:
+        return "nothing to do, the copy is in line with the index"
+    return report.status if not report.error else f"{report.status}: {report.error}"
 
 
 def verdict(report: RunReport) -> str:

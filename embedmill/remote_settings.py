@@ -16,7 +16,7 @@ RequestsAtATime = Annotated[
     Field(
         gt=0,
         le=256,
-        description="Requests of one worker that are under way at a time, within one segment; "
+        description="Requests of one worker that wait for the provider at a time, in one segment; "
         "`run.segment_chunks` has to be as many times `inputs_per_request` for all to be used.",
     ),
 ]

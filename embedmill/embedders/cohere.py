@@ -14,8 +14,16 @@ import msgspec
 from embedmill.cohere_models import COHERE_MODELS
 from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Role
-from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import PATIENT, Answer, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.embedders.json_requests import JsonRequests, OpenReply
+from embedmill.embedders.remote import (
+    PATIENT,
+    READING,
+    Answer,
+    Pending,
+    RemoteEmbedder,
+    RequestLimits,
+    Waiting,
+)
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import EmbeddingItem, VectorForm, decode_lenient, decoded
 from embedmill.rate_limiter import RateLimiter
@@ -76,16 +84,16 @@ class CohereEndpoint:
         self._body = {**body, "embedding_types": [wire_type]}
         self._wire_type = wire_type
 
-    def fetch(self, texts: Sequence[str], role: Role) -> bytes:
+    def ask(self, texts: Sequence[str], role: Role) -> OpenReply:
         """See :class:`~embedmill.embedders.remote.Endpoint`."""
         told = self._recipe.input_type(role)
         body = {**self._body, "input_type": told, "texts": texts}
         return self._requests.post(body, doing=_doing(texts))
 
-    def read(self, reply: bytes, texts: Sequence[str]) -> Answer:
+    def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
         """See :class:`~embedmill.embedders.remote.Endpoint`."""
         try:
-            body = decode_lenient(reply, _decode, CohereBody)
+            body = decode_lenient(reply.read(), _decode, CohereBody)
         except ValueError as error:
             raise TransientError(
                 f"{_doing(texts)}: the reply cannot be read: {error}", code="unreadable-reply"
@@ -140,7 +148,7 @@ def cohere_embedder(
         f"{settings.base_url.rstrip('/')}/v2/embed",
         {"Authorization": f"Bearer {resolve_secret(settings.api_key)}"},
         timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time,
+        connections=settings.requests_at_a_time + READING,
         now=waiting.now,
     )
     wire_type = "base64" if settings.base64 else settings.vector_type

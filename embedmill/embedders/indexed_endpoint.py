@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embedmill.embedder import Role
-from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import Answer
+from embedmill.embedders.json_requests import JsonRequests, OpenReply
+from embedmill.embedders.remote import Answer, Pending
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import AS_SENT, VectorForm, decode_body, decoded
 from embedmill.recipe import EmbeddingRecipe
@@ -36,16 +36,16 @@ class IndexedEndpoint:
         self._body = body
         self._form = form
 
-    def fetch(self, texts: Sequence[str], role: Role) -> bytes:
+    def ask(self, texts: Sequence[str], role: Role) -> OpenReply:
         """See :class:`~embedmill.embedders.remote.Endpoint`."""
         told = self._recipe.input_type(role)
         body = {**self._body, "input": texts} | ({"input_type": told} if told else {})
         return self._requests.post(body, doing=_doing(texts))
 
-    def read(self, reply: bytes, texts: Sequence[str]) -> Answer:
+    def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
         """See :class:`~embedmill.embedders.remote.Endpoint`."""
         try:
-            body = decode_body(reply)
+            body = decode_body(reply.read())
         except ValueError as error:
             raise TransientError(
                 f"{_doing(texts)}: the reply cannot be read: {error}", code="unreadable-reply"

@@ -23,6 +23,27 @@ from embedmill.redaction import redacted
 _CONNECT_S = 5
 
 
+class OpenReply:
+    """A reply that has begun; its body is still on the way."""
+
+    def __init__(self, reply: httpx2.Response, doing: str) -> None:
+        self._reply = reply
+        self._doing = doing
+
+    def read(self) -> bytes:
+        """All of the body; the connection is free afterwards, or closed.
+
+        Raises:
+            TransientError: it broke off.
+        """
+        try:
+            return self._reply.read()
+        except httpx2.HTTPError as error:
+            raise _lost(error, self._doing) from error
+        finally:
+            self._reply.close()
+
+
 class JsonRequests:
     """Keeps connections to one address. Several threads may post at a time.
 
@@ -71,21 +92,22 @@ class JsonRequests:
         """Close the connections."""
         self._client.close()
 
-    def post(self, body: object, *, doing: str) -> bytes:
-        """The reply to one request.
+    def post(self, body: object, *, doing: str) -> OpenReply:
+        """Post, and wait until the reply begins: the provider has done its work then.
 
         Args:
             body: to send as JSON.
             doing: what is asked for, for messages.
 
         Raises:
-            TransientError: there was no whole reply, or the server is in trouble.
+            TransientError: there was no reply, or the server is in trouble.
             RateLimitedError: it asks to wait.
             PermanentError: it refuses the request for what it holds.
             StopRunError: key, money, address: no request can succeed.
         """
+        request = self._client.build_request("POST", self._url, content=orjson.dumps(body))
         try:
-            reply = self._client.post(self._url, content=orjson.dumps(body))
+            reply = self._client.send(request, stream=True)
         except httpx2.UnsupportedProtocol as error:
             raise StopRunError(
                 f"embedder.base_url: {self._url!r} is no address: {error}",
@@ -93,16 +115,16 @@ class JsonRequests:
                 hint="an address begins with https:// or http://",
             ) from error
         except httpx2.HTTPError as error:
-            words = f"{doing}: {type(error).__name__}: {error}"
-            raise TransientError(redacted(words), code="connection") from error
+            raise _lost(error, doing) from error
+        opened = OpenReply(reply, doing)
         if reply.is_success:
-            return reply.content
-        raise self._meaning(reply, doing)
+            return opened
+        raise self._meaning(reply, opened.read(), doing)
 
-    def _meaning(self, reply: httpx2.Response, doing: str) -> EmbedmillError:
+    def _meaning(self, reply: httpx2.Response, body: bytes, doing: str) -> EmbedmillError:
         headers = {name.lower(): value for name, value in reply.headers.items()}
         meaning = error_of(
-            ErrorReply(reply.status_code, headers, reply.content), doing=doing, now=self._now()
+            ErrorReply(reply.status_code, headers, body), doing=doing, now=self._now()
         )
         if isinstance(meaning, RefusedError) or reply.is_redirect:
             # No such address: not one text could ever be embedded.
@@ -110,3 +132,7 @@ class JsonRequests:
                 str(meaning), code="embedder-settings", hint="check embedder.base_url"
             )
         return meaning
+
+
+def _lost(error: httpx2.HTTPError, doing: str) -> TransientError:
+    return TransientError(redacted(f"{doing}: {type(error).__name__}: {error}"), code="connection")

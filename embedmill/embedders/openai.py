@@ -8,7 +8,7 @@ from typing import Any
 from embedmill.compatible_settings import CompatibleEmbedderSettings
 from embedmill.embedders.indexed_endpoint import IndexedEndpoint
 from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import PATIENT, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.embedders.remote import PATIENT, READING, RemoteEmbedder, RequestLimits, Waiting
 from embedmill.openai_settings import OpenAIEmbedderSettings, asked_dimensions
 from embedmill.openai_vectors import VectorForm
 from embedmill.rate_limiter import RateLimiter
@@ -48,7 +48,7 @@ def openai_embedder(
         f"{settings.base_url.rstrip('/')}/embeddings",
         headers,
         timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time,
+        connections=settings.requests_at_a_time + READING,
         now=waiting.now,
     )
     return RemoteEmbedder(IndexedEndpoint(requests, recipe, body), recipe, limits, limiter, waiting)
@@ -81,7 +81,7 @@ def compatible_embedder(
         f"{settings.base_url.rstrip('/')}/embeddings",
         _key_headers(settings),
         timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time,
+        connections=settings.requests_at_a_time + READING,
         now=waiting.now,
     )
     return RemoteEmbedder(

@@ -28,8 +28,8 @@ from embedmill.recipe import EmbeddingRecipe
 
 # Of one request, for troubles other than rate limits: 1, 2, 4 seconds between.
 _TRIES = 4
-# Threads beside those whose requests are under way.
-_READING = 2
+# Threads, and connections, that read replies beside those that wait for one to begin.
+READING = 2
 # A text that no model refuses.
 _HARMLESS = "text"
 
@@ -42,7 +42,7 @@ class RequestLimits:
         texts: in one request.
         tokens: in one request.
         tokenizer: how tokens are counted; see ``packing_counter``.
-        under_way: requests of this embedder at a time.
+        under_way: requests of this embedder that wait for the provider at a time.
     """
 
     texts: int
@@ -84,11 +84,23 @@ class Answer:
     tokens: int
 
 
+class Pending(Protocol):
+    """A reply that has begun: the provider has done its work."""
+
+    def read(self) -> bytes:
+        """All of it.
+
+        Raises:
+            TransientError: it broke off.
+        """
+        ...
+
+
 class Endpoint(Protocol):
     """One address of one provider. Several threads may use it at a time."""
 
-    def fetch(self, texts: Sequence[str], role: Role) -> bytes:
-        """The reply to one request for vectors, as it came.
+    def ask(self, texts: Sequence[str], role: Role) -> Pending:
+        """Send one request for vectors, and wait until the reply begins.
 
         Raises:
             PermanentError: the server refuses this request for what it holds.
@@ -98,11 +110,11 @@ class Endpoint(Protocol):
         """
         ...
 
-    def read(self, reply: bytes, texts: Sequence[str]) -> Answer:
-        """What a reply says: an answer for each text, or none for any.
+    def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
+        """Read the reply: an answer for each text, or none for any.
 
         Raises:
-            TransientError: it cannot be used.
+            TransientError: it broke off, or cannot be used.
         """
         ...
 
@@ -150,7 +162,7 @@ class RemoteEmbedder:
         # A reply that is being read keeps no request waiting: there are threads for that beside.
         self._wire = threading.BoundedSemaphore(limits.under_way)
         self._threads = ThreadPoolExecutor(
-            limits.under_way + _READING, thread_name_prefix="embedding"
+            limits.under_way + READING, thread_name_prefix="embedding"
         )
         self._proved = False
         self._proving = threading.Lock()
@@ -271,9 +283,10 @@ class RemoteEmbedder:
                 wire.enter_context(self._wire)
                 permit = turn.acquire(tokens)
                 try:
-                    reply = self._endpoint.fetch(texts, role)
+                    reply = self._endpoint.ask(texts, role)
+                    # The provider is done with it: another one may be sent meanwhile.
                     wire.close()
-                    answer = self._endpoint.read(reply, texts)
+                    answer = self._endpoint.answer(reply, texts)
                 except RateLimitedError as error:
                     # The next permit waits that long.
                     waited += permit.throttled(error.retry_after)

@@ -9,7 +9,7 @@ from typing import Any
 
 from embedmill.embedders.indexed_endpoint import IndexedEndpoint
 from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import PATIENT, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.embedders.remote import PATIENT, READING, RemoteEmbedder, RequestLimits, Waiting
 from embedmill.openai_vectors import VectorForm
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import EmbeddingRecipe
@@ -47,7 +47,7 @@ def voyage_embedder(
         f"{settings.base_url.rstrip('/')}/embeddings",
         {"Authorization": f"Bearer {resolve_secret(settings.api_key)}"},
         timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time,
+        connections=settings.requests_at_a_time + READING,
         now=waiting.now,
     )
     form = VectorForm(renormalise=settings.vector_type != "float")

@@ -49,7 +49,7 @@ def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(
     inside, most, lock = 0, 0, threading.Lock()
     embedder = rig.embedder(inputs_per_request=3, requests_at_a_time=8)
     client = embedder._endpoint._requests._client
-    post = client.post
+    send = client.send
 
     def counted(*arguments, **more):
         nonlocal inside, most
@@ -57,12 +57,12 @@ def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(
             inside += 1
             most = max(most, inside)
         try:
-            return post(*arguments, **more)
+            return send(*arguments, **more)
         finally:
             with lock:
                 inside -= 1
 
-    client.post = counted
+    client.send = counted
     embedded = embedder.embed(texts, "document")
     assert close_to(embedded.vectors, rig.expected(texts))
     assert most == 8

@@ -29,10 +29,11 @@ SERVERS = {
 class ServedProvider:
     """A provider of jobs, and what its fake server knows."""
 
-    def __init__(self, name, server, clock):
+    def __init__(self, name, server, clock, **settings):
         self.name = name
         self.server = server
-        self.recipe, self._provider = _built(name, server, clock)
+        self.clock = clock
+        self.recipe, self._provider = _built(name, server, clock, settings)
         self.limits = self._provider.limits
         self.texts = set()
 
@@ -54,7 +55,7 @@ class ServedProvider:
         return {text: count for text, count in times.items() if count > 1}
 
 
-def _built(name, server, clock):
+def _built(name, server, clock, more):
     values = {"api_key": f"${{{KEY}}}", "base_url": server.base_url, "timeout_s": 20}
     sleep = clock.sleep
     if name == "openai":
@@ -66,11 +67,13 @@ def _built(name, server, clock):
             settings, recipe, limits=limits_of(settings), read_retries=0, sleep=sleep
         )
     if name == "voyage":
-        settings = VoyageEmbedderSettings(kind="voyage", dimensions=256, **values)
+        settings = VoyageEmbedderSettings(kind="voyage", **{"dimensions": 256, **values, **more})
         recipe = voyage_recipe(settings, "cosine")
         return recipe, voyage_provider(settings, recipe, read_retries=0, sleep=sleep)
     settings = CohereEmbedderSettings(
-        kind="cohere", model="embed-english-light-v3.0", mode="batch", **values
+        kind="cohere",
+        mode="batch",
+        **{"model": "embed-english-light-v3.0", **values, **more},
     )
     recipe = cohere_recipe(settings, "cosine")
     return recipe, CohereJobProvider(settings, recipe, sleep=sleep, now=lambda: clock().timestamp())
@@ -106,9 +109,16 @@ class Rehearsals:
         self._open.append((None, server))
         return server
 
+    def another(self, provider, settings):
+        """Another recipe at the server of a provider."""
+        made = ServedProvider(provider.name, provider.server, provider.clock, **settings)
+        self._open.append((made, None))
+        return made
+
     def end(self):
         for provider, server in self._open:
             if provider is not None:
                 provider.close()
-            server.__exit__(None, None, None)
+            if server is not None:
+                server.__exit__(None, None, None)
         self._open.clear()

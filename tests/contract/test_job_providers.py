@@ -12,6 +12,8 @@ from job_rig import KEY, PROVIDERS, Rehearsals
 
 from embedmill.errors import StopRunError
 from embedmill.executor import InlineExecutor
+from embedmill.job_cancelling import cancel_job
+from embedmill.job_records import JobRecords
 from embedmill.settings import Settings
 from embedmill.testing.crash_points import Crash, Process
 from pipelines.execution import RunOptions
@@ -60,6 +62,8 @@ OF_ONE = {
         "the job is unknown at first": [("jobs.get", "not-found", {"times": 2})],
     },
 }
+# Settings of another recipe.
+OTHER = {"voyage": {"dimensions": 512}, "cohere": {"model": "embed-multilingual-light-v3.0"}}
 # Done, and charged for, and not delivered.
 LOST = {"results: a row is missing": 1}
 STOPS = {
@@ -151,6 +155,36 @@ def test_a_process_that_dies_at_any_effect_is_followed_by_one_that_pays_for_noth
         assert made.paid_twice() == {}, process.effects[number - 1]
         assert all(record.outcome is not None for record in made.records())
         rehearsals.end()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_job_that_was_cancelled_is_followed_by_one_for_the_rest(rehearsals, provider):
+    made = begun(rehearsals, provider, [("job", "stay", {"count": 0})])
+    made.run(wait=False)
+    (record,) = made.records()
+    records = JobRecords(made.workspace, "jobs", made.names)
+    assert cancel_job(record, records, made.provider, clock=made.clock, sleep=made.clock.sleep)
+    made.run()
+    # What was done is lost at Cohere, and only there.
+    settled(made, lost=0 if made.provider.limits.cancelled_rows_are_kept else 3)
+    assert {record.outcome.status for record in made.records()} == {"cancelled", "succeeded"}
+
+
+@pytest.mark.parametrize("provider", ["voyage", "cohere"])
+def test_a_job_of_another_recipe_with_an_equal_file_is_not_taken_for_ours(rehearsals, provider):
+    made = begun(rehearsals, provider, [("job", "stay", {"count": 0})])
+    made.run(wait=False)
+    (record,) = made.records()
+    mine = {
+        "job_key": record.intent.key,
+        "fingerprint": record.intent.fingerprint,
+        "since": record.intent.created,
+    }
+    assert made.provider.find(**mine) == record.handle
+    other = rehearsals.another(made.provider, OTHER[provider])
+    assert other.find(**mine) is None
+    listed = list(other.list_jobs(record.intent.created))
+    assert [job.handle.job_id for job in listed] == [record.handle.job_id]
 
 
 # Whole runs.

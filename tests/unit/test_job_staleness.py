@@ -108,6 +108,40 @@ def test_stale_rows_of_a_file_that_the_provider_does_not_take_yet_are_never_sent
     assert made.fates().superseded == [(FIRST, 0), (FIRST, 1)]
 
 
+LOSING = BatchLimits(window_s=86_400, cancelled_rows_are_kept=False)
+
+
+def test_where_a_cancelled_job_loses_what_it_did_it_is_cancelled_only_when_nobody_wants_any_of_it():
+    made = rehearsal(limits=LOSING)
+    made.add(0, 1, [], gone=[(0, row) for row in range(5)])
+    made.run(wait=False)
+    assert made.provider.calls["cancel"] == 0
+    made.add(0, 2, [], gone=[(0, 5)])
+    made.run()
+    assert made.provider.calls["cancel"] == 1
+
+
+def test_where_a_cancelled_job_loses_what_it_did_a_deadline_waits_for_it():
+    made = JobRehearsal(canaries=0, limits=LOSING)
+    made.auto = True
+    made.options["deadline"] = made.clock.now + timedelta(seconds=60)
+    made.add(0, 0, ["a", "b"])
+    made.run()
+    assert made.provider.calls["cancel"] == 0
+    assert made.paid_twice() == {}
+    assert made.provider.bill.jobs.keys() == {"a", "b"}
+
+
+def test_no_more_jobs_are_under_way_than_the_provider_takes():
+    limits = BatchLimits(window_s=86_400, inputs_per_file=2, jobs_at_a_time=2)
+    made = JobRehearsal(canaries=0, limits=limits, takes_s=600)
+    made.add(0, 0, list("abcdefgh"))
+    made.run()
+    begun = [job.handle.created_at for job in made.provider.jobs]
+    assert len(begun) == 4
+    assert all(later - begun[at] >= timedelta(seconds=600) for at, later in enumerate(begun[2:]))
+
+
 # Cancelling by hand.
 
 

@@ -115,6 +115,12 @@ class ManifestState:
         return self.versions[-1] if self.versions else None
 
     @property
+    def current(self) -> IndexVersion | None:
+        """The version that an ingest goes on with: the published one, else the newest in work."""
+        in_work = [v for v in self.versions if v.state in {"building", "ready"}]
+        return self.published or (in_work[-1] if in_work else None)
+
+    @property
     def next_number(self) -> int:
         """Of the version that comes next; numbers are never used again."""
         return self.versions[-1].number + 1 if self.versions else 1

@@ -27,7 +27,7 @@ def version_for_ingest(
         RecipeMismatchError: the index has another recipe; the message says each difference.
         RefusedError: the shard count is another.
     """
-    current = state.published or _unfinished(state)
+    current = state.current
     if current is None:
         return _next_version(settings, state, wanted, now=now)
     _require_shards(settings, current)
@@ -40,12 +40,6 @@ def version_for_ingest(
             hint=_way_out(settings, state, current, wanted),
         )
     return current
-
-
-def _unfinished(state: ManifestState) -> IndexVersion | None:
-    """Where nothing is published: the newest version that was not given up."""
-    alive = [v for v in state.versions if v.state in {"building", "ready"}]
-    return alive[-1] if alive else None
 
 
 def _way_out(

@@ -58,7 +58,8 @@ app = typer.Typer(
     "Exit status: 0 all well; 1 a bug; 2 wrong usage or settings; 3 done, but some rows died; "
     "4 refused, nothing changed; 5 the run failed; 6 somebody else holds the index; "
     "7 an audit or check has findings; 8 embedding jobs go on at the provider, run again later; "
-    "9 done, but so many documents are gone that none was deleted; 75 stopped, run again.",
+    "9 done, but so many documents are gone that none was deleted; 10 published, but a hook was "
+    "not told; 11 published, and taken back by --watch; 75 stopped, run again.",
 )
 
 
@@ -184,6 +185,7 @@ app.command("rollback")(cli_publishing.rollback_command)
 app.command("retire")(cli_publishing.retire_command)
 app.command("prune")(cli_publishing.prune_command)
 app.add_typer(cli_versions.app, name="versions")
+app.command("why")(cli_versions.why)
 app.command("audit")(cli_audit.audit_command)
 app.command("evaluate")(cli_evaluate.evaluate_command)
 app.command("contract")(cli_evaluate.contract_command)

@@ -45,7 +45,7 @@ def _selected(
     settings: Settings, stage: Stage | None, code: str | None, ids: list[str] | None = None
 ) -> list[OpenLetter]:
     workspace = workspace_of(settings)
-    version = Manifest(workspace, settings.index).read().newest
+    version = Manifest(workspace, settings.index).read().current
     if version is None:
         raise RefusedError(
             f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"

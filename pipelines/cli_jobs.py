@@ -9,16 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from embedmill.assembly import workspace_of
+from embedmill.assembly import recipes_of, workspace_of
 from embedmill.batch_provider import BatchEmbeddingProvider
 from embedmill.errors import RefusedError
 from embedmill.job_assembly import build_provider, price_per_million
 from embedmill.job_cancelling import cancel_job
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.job_summary import status_of, summary_of
-from embedmill.lease import take_lease
+from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.settings import Settings
+from embedmill.versioning import recipe_changes
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -39,12 +40,25 @@ KeyArgument = Annotated[str, typer.Argument(help="Key of a job, from: embedmill 
 
 
 def _version(settings: Settings) -> IndexVersion:
-    version = Manifest(workspace_of(settings), settings.index).read().newest
+    """The version with the settings' recipe, built or published; else the newest."""
+    state = Manifest(workspace_of(settings), settings.index).read()
+    wanted = recipes_of(settings)
+    meant = [one for one in state.versions if not recipe_changes(settings, one, wanted)]
+    version = meant[-1] if meant else state.newest
     if version is None:
         raise RefusedError(
             f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
         )
     return version
+
+
+def _held(settings: Settings, purpose: str) -> Lease:
+    """The lease of whoever has the version's jobs: a sync, or a build beside it."""
+    workspace = workspace_of(settings)
+    current = Manifest(workspace, settings.index).read().current
+    synced = current is not None and current.number == _version(settings).number
+    name: LeaseName = "lease" if synced else "build-lease"
+    return take_lease(workspace, settings.index, purpose, name=name)
 
 
 def _records(settings: Settings) -> JobRecords:
@@ -134,7 +148,7 @@ def cancel(
 ) -> None:
     """Cancel an embedding job; what it finished is kept by the next ingest, the rest sent again."""
     settings = settings_from(config, overrides, index)
-    with take_lease(workspace_of(settings), settings.index, "jobs cancel"):
+    with _held(settings, "jobs cancel"):
         records = _records(settings)
         record = _one(records, key)
         if record.handle is None and record.outcome is None:
@@ -162,7 +176,7 @@ def adopt(
 ) -> None:
     """Tie an intent to a job that you found at the provider yourself."""
     settings = settings_from(config, overrides, index)
-    with take_lease(workspace_of(settings), settings.index, "jobs adopt"):
+    with _held(settings, "jobs adopt"):
         records = _records(settings)
         record = _one(records, key)
         if record.handle is not None or record.outcome is not None:

@@ -90,6 +90,23 @@ def seconds(text: str, option: str) -> float:
     return float(found.group(1)) * {"s": 1, "m": 60, "h": 3600}[found.group(2)]
 
 
+def version_number(text: str | None) -> int | None:
+    """The number of a version as people write it.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if text is None:
+        return None
+    digits = text.removeprefix("v")
+    if not digits.isdecimal() or int(digits) < 1:
+        raise SettingsError(
+            f"{text!r} is no version: write 3, or v3",
+            hint=f"settings are given with --config {text}" if "." in text else "",
+        )
+    return int(digits)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are, however wide."""
     for line in lines:

@@ -30,6 +30,7 @@ from pipelines.cli_options import (
     reports_errors,
     seconds,
     settings_from,
+    version_number,
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import (
@@ -241,23 +242,6 @@ def prune_command(
         out.print("no version to delete")
     if done.files:
         out.print(f"{done.files:,} files deleted from the workspace", highlight=False)
-
-
-def version_number(text: str | None) -> int | None:
-    """The number of a version as people write it.
-
-    Raises:
-        SettingsError: it is none.
-    """
-    if text is None:
-        return None
-    digits = text.removeprefix("v")
-    if not digits.isdecimal() or int(digits) < 1:
-        raise SettingsError(
-            f"{text!r} is no version: write 3, or v3",
-            hint=f"settings are given with --config {text}" if "." in text else "",
-        )
-    return int(digits)
 
 
 def _report(

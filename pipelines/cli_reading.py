@@ -135,8 +135,7 @@ def status(
 
 def _work_left(settings: Settings, workspace: Workspace) -> WorkLeft:
     """Of the version that an ingest continues."""
-    state = Manifest(workspace, settings.index).read()
-    version = state.published or state.newest
+    version = Manifest(workspace, settings.index).read().current
     if version is None:
         return WorkLeft(0, 0)
     return work_left(workspace, settings.index, version)

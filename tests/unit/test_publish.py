@@ -19,7 +19,7 @@ from embedmill.lease import take_lease
 from embedmill.manifest import Manifest
 from embedmill.publishing import mirror, switch
 from embedmill.run_report import read_reports
-from pipelines.cli_publishing import version_number
+from pipelines.cli_options import version_number
 
 TEXTS = {"a": "one two three", "b": "red green blue"}
 OLD, NEW = ({"kind": "hashing", "dimension": n} for n in (8, 12))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from embedmill.assembly import embedder_of
@@ -51,6 +52,7 @@ def _stands_for(settings: Settings, version: IndexVersion) -> bool:
 def _recorded(embedder: Mapping[str, Any]) -> EmbedderSettings | None:
     """Settings as they were; None when a later release no longer understands them."""
     try:
-        return _EMBEDDER.validate_python(dict(embedder))
+        # As JSON: strict models refuse lists for tuples elsewhere.
+        return _EMBEDDER.validate_json(orjson.dumps(dict(embedder)))
     except ValidationError:
         return None

@@ -141,7 +141,8 @@ def embedded_canary(embedder: Embedder, settings: Mapping[str, Any], now: str) -
     """
     recipe = embedder.recipe
     documents: Mapping[str, Vectors] = {}
-    if recipe.document_prompt != recipe.query_prompt:
+    as_document = recipe.document_prompt, recipe.input_type("document")
+    if as_document != (recipe.query_prompt, recipe.input_type("query")):
         documents = _embedded(embedder, "document")
     return Canary(recipe, settings, _embedded(embedder, "query"), documents, now)
 

@@ -194,6 +194,11 @@ def _explanation(
     canary = contract.canary
     recipe = canary.recipe
     if canary.documents and _near(canary.documents, answers, least):
+        if recipe.query_prompt == recipe.document_prompt:
+            asked, other = recipe.input_type("query"), recipe.input_type("document")
+            return "query_input_type", (
+                f"it embeds queries as documents; ask with input_type {asked!r}, not {other!r}"
+            )
         return "query_prompt", (
             f"it embeds queries as documents; put {recipe.query_prompt!r} before a query, not "
             f"{recipe.document_prompt!r}"

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
@@ -65,6 +66,26 @@ def test_a_missing_prompt_is_named():
     difference = only(held(contract, queries()))
     assert difference.field == "model"
     assert "the prompt 'query: '" in difference.detail
+
+
+def test_a_missing_input_type_is_named():
+    """A provider that puts a prompt of its own before what it is told is a query."""
+
+    class Told:
+        recipe = replace(
+            an_embedder().recipe, document_input_type="document", query_input_type="query"
+        )
+
+        def embed(self, texts, role):
+            told = self.recipe.input_type(role)
+            return an_embedder().embed([f"{told} {text}" for text in texts], "query")
+
+    contract = QueryContract("books", "v3", "books--v3", embedded_canary(Told(), {}, "now"))
+    texts = list(CANARY_TEXTS.values())
+    assert not held(contract, Told().embed(texts, "query").vectors).differences
+    difference = only(held(contract, Told().embed(texts, "document").vectors))
+    assert difference.field == "query_input_type"
+    assert "ask with input_type 'query', not 'document'" in difference.detail
 
 
 def test_another_model_of_the_same_dimension_is_named():

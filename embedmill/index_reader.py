@@ -32,8 +32,9 @@ from embedmill.version_embedder import embedder_for
 log = logging.getLogger(__name__)
 # How old the reader's knowledge of the manifest may be; a look costs a listing and a read.
 REFRESH_S = 5.0
-# Embedders in this process share a model that takes one caller at a time; others are asked at once.
-_ONE_AT_A_TIME = {"sentence_transformers", "hashing"}
+# Providers whose embedder any number of threads may ask; a model in this process, and what other
+# packages bring, takes one caller at a time.
+_AT_ONCE = {"openai", "openai_compatible", "voyage", "cohere"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,8 @@ class IndexReader:
         return list(self._store.search(view.version.collection, vector, k, where))
 
     def _embedded(self, view: _View, query: str) -> Vectors:
-        local = view.version.embedding.provider in _ONE_AT_A_TIME
-        with self._embedding if local else nullcontext():
+        at_once = view.version.embedding.provider in _AT_ONCE
+        with nullcontext() if at_once else self._embedding:
             embedded = view.embedder.embed([query], "query")
         if embedded.failures:
             raise RefusedError(

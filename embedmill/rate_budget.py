@@ -55,6 +55,11 @@ class Limits:
     transit: int = SECOND
     ramp: int = 10 * SECOND
 
+    @property
+    def need_totals(self) -> bool:
+        """Whether a piece of work has to say beforehand how much it is in all."""
+        return any(limit is not None for limit in (self.requests, self.tokens, self.money))
+
     def price_of(self, tokens: int) -> int:
         """Nanodollars."""
         return tokens * self.price // 1000

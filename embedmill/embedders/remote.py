@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from embedmill.batching import by_halves, pack
+from embedmill.batching import by_halves
 from embedmill.embedder import EmbeddedTexts, Role, Vectors
 from embedmill.errors import (
     EmbedmillError,
@@ -28,6 +28,8 @@ from embedmill.recipe import EmbeddingRecipe
 
 # Of one request, for troubles other than rate limits: 1, 2, 4 seconds between.
 _TRIES = 4
+# Texts that are counted at once.
+_COUNTED = 256
 # Threads, and connections, that read replies beside those that wait for one to begin.
 READING = 2
 # A text that no model refuses.
@@ -133,6 +135,7 @@ class _Rows:
     vectors: Vectors
     failures: dict[int, PermanentError] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
+    truncated: int = 0
 
 
 class RemoteEmbedder:
@@ -182,56 +185,76 @@ class RemoteEmbedder:
         vectors = np.full((len(texts), self.recipe.dimension), np.nan, np.float32)
         rows = _Rows(role, [prompt + text for text in texts], [0] * len(texts), vectors)
         rows.failures |= _unsendable(texts)
-        sent = [row for row in range(len(texts)) if row not in rows.failures]
-        truncated = self._fit(rows, sent)
+        groups: Iterable[list[int]] = self._groups(rows)
+        if self._limiter.limits.need_totals:
+            # What cannot be paid for as a whole is not begun.
+            groups = list(groups)
         turn = self._limiter.turn(sum(rows.counts))
-        self._all(partial(self._group, turn, rows), rows, list(self._groups(rows, sent)))
-        return EmbeddedTexts(rows.vectors, rows.failures, sum(rows.tokens), truncated)
+        self._all(partial(self._group, turn, rows), rows, groups)
+        return EmbeddedTexts(rows.vectors, rows.failures, sum(rows.tokens), rows.truncated)
 
-    def _fit(self, rows: _Rows, sent: Sequence[int]) -> int:
-        """Count the texts, and cut those over the window; how many these are."""
-        window, truncated = self.recipe.max_tokens, 0
-        for row, count in zip(
-            sent, self._counter.count([rows.texts[row] for row in sent]), strict=True
-        ):
-            rows.counts[row] = min(count, window)
-            if count > window:
-                rows.texts[row] = self._counter.cut(rows.texts[row], window)
-                truncated += 1
-        return truncated
+    def _groups(self, rows: _Rows) -> Iterator[list[int]]:
+        """Rows of one request after the other, each as full as it can be without looking ahead.
 
-    def _groups(self, rows: _Rows, sent: Sequence[int]) -> Iterator[list[int]]:
-        for group in pack(
-            len(sent),
-            most_rows=self._limits.texts,
-            sizes={"tokens": [rows.counts[row] for row in sent]},
-            limits={"tokens": self._limiter.tokens_per_request(self._limits.tokens)},
-        ):
+        Texts are counted as they are wanted: requests go out meanwhile.
+        """
+        most = self._limiter.tokens_per_request(self._limits.tokens)
+        group: list[int] = []
+        tokens = 0
+        for row in self._counted(rows):
             # A text that exceeds a request alone is sent as well: ours is an estimate.
-            yield [sent[at] for at in group.rows]
+            if group and (len(group) == self._limits.texts or tokens + rows.counts[row] > most):
+                yield group
+                group, tokens = [], 0
+            group.append(row)
+            tokens += rows.counts[row]
+        if group:
+            yield group
+
+    def _counted(self, rows: _Rows) -> Iterator[int]:
+        """Rows that are sent, in order; their texts counted, and cut to the window."""
+        window = self.recipe.max_tokens
+        sent = [row for row in range(len(rows.texts)) if row not in rows.failures]
+        for start in range(0, len(sent), _COUNTED):
+            some = sent[start : start + _COUNTED]
+            counts = self._counter.count([rows.texts[row] for row in some])
+            for row, count in zip(some, counts, strict=True):
+                rows.counts[row] = min(count, window)
+                if count > window:
+                    rows.texts[row] = self._counter.cut(rows.texts[row], window)
+                    rows.truncated += 1
+                yield row
 
     def _all(
         self,
         embed: Callable[[Sequence[int]], dict[int, PermanentError]],
         rows: _Rows,
-        groups: Sequence[Sequence[int]],
+        groups: Iterable[Sequence[int]],
     ) -> None:
         """Embed all groups.
 
         Raises:
-            EmbedmillError: the first that went wrong; no request is under way any more.
+            EmbedmillError: the gravest that went wrong; no request is under way any more.
         """
-        if len(groups) < 2 or self._limits.under_way == 1:
+        if self._limits.under_way == 1:
             for group in groups:
                 rows.failures |= embed(group)
             return
-        running = [self._threads.submit(embed, group) for group in groups]
-        _, others = wait(running, return_when=FIRST_EXCEPTION)
-        for future in others:
-            future.cancel()
-        wait(others)
-        for future in _worst_first(running):
-            rows.failures |= future.result()
+        failed = threading.Event()
+
+        def unless_failed(group: Sequence[int]) -> dict[int, PermanentError]:
+            if failed.is_set():
+                return {}
+            try:
+                return embed(group)
+            except BaseException:
+                failed.set()
+                raise
+
+        running = [self._threads.submit(unless_failed, group) for group in groups]
+        wait(running)
+        for found in [future.result() for future in _worst_first(running)]:
+            rows.failures |= found
 
     def _group(self, turn: Turn, rows: _Rows, group: Sequence[int]) -> dict[int, PermanentError]:
         return by_halves(group, partial(self._request, turn, rows))
@@ -309,11 +332,9 @@ class RemoteEmbedder:
 def _worst_first(
     futures: Sequence[Future[dict[int, PermanentError]]],
 ) -> list[Future[dict[int, PermanentError]]]:
-    """What ends the run comes before what may be tried again; those that were cancelled, last."""
+    """What ends the run comes before what may be tried again, and that before what went well."""
 
     def rank(future: Future[dict[int, PermanentError]]) -> int:
-        if future.cancelled():
-            return 3
         error = future.exception()
         if error is None:
             return 2

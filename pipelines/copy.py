@@ -220,7 +220,7 @@ class _Copy:
     def _progress(self) -> Progress:
         return Progress(
             documents=DocumentCounts(),
-            chunks=self._stage.counts.upserted,
+            chunks=0,
             waiting=self._stage.waiting,
             applied=self._stage.applied,
             scanning=False,

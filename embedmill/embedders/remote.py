@@ -181,16 +181,15 @@ class RemoteEmbedder:
         Raises:
             RateLimitedError: the server asks for more patience than there is.
         """
-        prompt = self.recipe.document_prompt if role == "document" else self.recipe.query_prompt
-        vectors = np.full((len(texts), self.recipe.dimension), np.nan, np.float32)
-        rows = _Rows(role, [prompt + text for text in texts], [0] * len(texts), vectors)
-        rows.failures |= _unsendable(texts)
+        vectors = np.empty((len(texts), self.recipe.dimension), np.float32)
+        rows = _Rows(role, list(texts), [0] * len(texts), vectors)
         groups: Iterable[list[int]] = self._groups(rows)
         if self._limiter.limits.need_totals:
             # What cannot be paid for as a whole is not begun.
             groups = list(groups)
         turn = self._limiter.turn(sum(rows.counts))
         self._all(partial(self._group, turn, rows), rows, groups)
+        rows.vectors[list(rows.failures)] = np.nan
         return EmbeddedTexts(rows.vectors, rows.failures, sum(rows.tokens), rows.truncated)
 
     def _groups(self, rows: _Rows) -> Iterator[list[int]]:
@@ -213,17 +212,29 @@ class RemoteEmbedder:
 
     def _counted(self, rows: _Rows) -> Iterator[int]:
         """Rows that are sent, in order; their texts counted, and cut to the window."""
+        recipe = self.recipe
+        prompt = recipe.document_prompt if rows.role == "document" else recipe.query_prompt
+        for start in range(0, len(rows.texts), _COUNTED):
+            some = []
+            for row in range(start, min(start + _COUNTED, len(rows.texts))):
+                failure = _unsendable(rows.texts[row])
+                if failure is None:
+                    rows.texts[row] = prompt + rows.texts[row]
+                    some.append(row)
+                else:
+                    rows.failures[row] = failure
+            yield from self._fitted(rows, some)
+
+    def _fitted(self, rows: _Rows, some: Sequence[int]) -> Sequence[int]:
+        """Count the texts of some rows, and cut those over the window."""
         window = self.recipe.max_tokens
-        sent = [row for row in range(len(rows.texts)) if row not in rows.failures]
-        for start in range(0, len(sent), _COUNTED):
-            some = sent[start : start + _COUNTED]
-            counts = self._counter.count([rows.texts[row] for row in some])
-            for row, count in zip(some, counts, strict=True):
-                rows.counts[row] = min(count, window)
-                if count > window:
-                    rows.texts[row] = self._counter.cut(rows.texts[row], window)
-                    rows.truncated += 1
-                yield row
+        counts = self._counter.count([rows.texts[row] for row in some])
+        for row, count in zip(some, counts, strict=True):
+            rows.counts[row] = min(count, window)
+            if count > window:
+                rows.texts[row] = self._counter.cut(rows.texts[row], window)
+                rows.truncated += 1
+        return some
 
     def _all(
         self,
@@ -343,14 +354,12 @@ def _worst_first(
     return sorted(futures, key=rank)
 
 
-def _unsendable(texts: Sequence[str]) -> dict[int, PermanentError]:
-    failures: dict[int, PermanentError] = {}
-    for row, text in enumerate(texts):
-        if not text or text.isspace():
-            failures[row] = PermanentError("the text is blank", code="blank")
-        elif not _is_unicode(text):
-            failures[row] = PermanentError("the text is not Unicode", code="encoding")
-    return failures
+def _unsendable(text: str) -> PermanentError | None:
+    if not text or text.isspace():
+        return PermanentError("the text is blank", code="blank")
+    if not _is_unicode(text):
+        return PermanentError("the text is not Unicode", code="encoding")
+    return None
 
 
 def _is_unicode(text: str) -> bool:

@@ -32,8 +32,9 @@ from embedmill.vector_stores.weaviate_schema import FIND, VECTOR, Collection
 _FETCHED = 256
 # Of one page without anything; a server gives at most 10,000.
 _LISTED = 2000
-# What one deletion handles at most: QUERY_MAXIMUM_RESULTS, as delivered.
-_DELETED = 10_000
+# Ids of one deletion. A server handles 10,000 at most (QUERY_MAXIMUM_RESULTS, as delivered), and
+# looks up one after the other what a filter names.
+_DELETED = 2000
 # Rounds of one deletion: each takes away at least what a server handles at once, or nothing.
 _ROUNDS = 100
 

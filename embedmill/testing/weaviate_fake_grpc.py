@@ -97,7 +97,8 @@ class GrpcSide:
             _SERVICE,
             {
                 name: grpc.unary_unary_rpc_method_handler(
-                    self._method(route, work), request_deserializer=kind.FromString
+                    self._method(route, work),
+                    request_deserializer=None if self._unseen(route) else kind.FromString,
                 )
                 for name, (route, kind, work) in requests.items()
             },
@@ -144,9 +145,14 @@ class GrpcSide:
         if key and given != f"Bearer {key}":
             raise ServerError("extract auth: unauthorized: invalid api key")
 
+    def _unseen(self, route: str) -> bool:
+        return self._state.options.discard and route == "objects.batch"
+
     def _put(
         self, request: batch_pb2.BatchObjectsRequest, faults: Sequence[Fault]
     ) -> batch_pb2.BatchObjectsReply:
+        if self._unseen("objects.batch"):
+            return _errors({})
         if planned(faults, "wrong-index"):
             return _errors({len(request.objects) + 7: "put object: not one of yours"})
         silent, partial = planned(faults, "silent-drop"), planned(faults, "partial")

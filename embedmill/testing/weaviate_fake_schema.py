@@ -23,6 +23,21 @@ _SCALARS = ("text", "int", "number", "boolean", "date", "uuid", "object", "blob"
 _TYPES = frozenset([*_SCALARS, *(f"{one}[]" for one in _SCALARS)])
 _TOKENIZATIONS = frozenset({"word", "lowercase", "whitespace", "field", "trigram", "gse"})
 _DISTANCES = frozenset({"cosine", "dot", "l2-squared", "hamming", "manhattan"})
+_HNSW: dict[str, Any] = {
+    "skip": False,
+    "cleanupIntervalSeconds": 300,
+    "maxConnections": 32,
+    "efConstruction": 128,
+    "ef": -1,
+    "dynamicEfMin": 100,
+    "dynamicEfMax": 500,
+    "dynamicEfFactor": 8,
+    "vectorCacheMaxObjects": 1_000_000_000_000,
+    "flatSearchCutoff": 40_000,
+    "filterStrategy": "sweeping",
+}
+_FLAT: dict[str, Any] = {"vectorCacheMaxObjects": 1_000_000_000_000}
+_DEFAULTS = {"hnsw": _HNSW, "flat": _FLAT, "dynamic": {"threshold": 10_000}}
 _COMPRESSIONS = {"hnsw": {"pq", "bq", "sq", "rq"}, "flat": {"bq", "rq"}}
 
 
@@ -164,7 +179,8 @@ def _vector(config: dict[str, Any]) -> dict[str, Any]:
     compressions = {"pq", "bq", "sq", "rq"} & given.keys()
     if len(compressions) > 1 or compressions - _COMPRESSIONS.get(kind, {"pq", "bq", "sq", "rq"}):
         raise ServerError(f"invalid {kind} config: quantization {sorted(compressions)}")
-    return {"vectorizer": {"none": {}}, "vectorIndexType": kind, "vectorIndexConfig": given}
+    completed = _DEFAULTS[kind] | given
+    return {"vectorizer": {"none": {}}, "vectorIndexType": kind, "vectorIndexConfig": completed}
 
 
 def _completed_property(body: Any) -> dict[str, Any]:  # noqa: ANN401, off the wire

@@ -35,6 +35,7 @@ class ServerOptions:
         max_message: bytes of one gRPC message at most.
         queued_looks: looks at its shards that find vectors still to be indexed after a write.
         max_collections: that it takes.
+        discard: answer batches of objects without looking at them, for measuring clients.
     """
 
     api_key: str = ""
@@ -45,6 +46,7 @@ class ServerOptions:
     max_message: int = 104_858_000
     queued_looks: int = 0
     max_collections: int = 1000
+    discard: bool = False
 
 
 @dataclass(slots=True)

@@ -80,10 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_line("weaviate_server", __doc__)
     parser.add_argument("--grpc-port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--version", default=ServerOptions().version, help="that it says it is")
+    parser.add_argument("--discard", action="store_true", help="batches are not looked at")
     given = parser.parse_args(arguments)
     server = WeaviateServer(
         given_faults(given.faults, Fault),
-        options=ServerOptions(version=given.version),
+        options=ServerOptions(version=given.version, discard=given.discard),
         port=given.port,
         grpc_port=given.grpc_port,
     )

@@ -69,7 +69,7 @@ def objects_of(
             uuid=str(record),
             collection=class_name,
             tenant=tenant or "",
-            properties=_properties_of(payload, collection),
+            properties=_message_of(properties_of(payload, collection)),
             vectors=[
                 base_pb2.Vectors(name=VECTOR, vector_bytes=vector.tobytes(), type=_VECTOR_TYPE)
             ],
@@ -106,32 +106,38 @@ def tenant_value(payload: Payload, key: str) -> object:
     return metadata.get(key) if isinstance(metadata, dict) else None
 
 
-def _properties_of(payload: Payload, collection: Collection) -> batch_pb2.BatchObject.Properties:
-    fields: dict[str, Value] = {}
+def properties_of(payload: Payload, collection: Collection) -> dict[str, Any]:
+    """Lay a payload out as properties, see the module."""
+    properties: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for key, value in payload.items():
         if _is_own(key, value):
-            fields[key] = _as_value(value)
+            properties[key] = value
         else:
             rest[key] = value
     if rest:
-        fields[REST] = Value(string_value=orjson.dumps(rest).decode())
-    lists: dict[str, Any] = {FIND: _tokens_of(payload)}
+        properties[REST] = orjson.dumps(rest).decode()
+    tokens = _tokens_of(payload)
+    if tokens:
+        properties[FIND] = tokens
     metadata = payload.get(_METADATA)
     if collection.columns and isinstance(metadata, dict):
         for key, (name, kind) in collection.columns.items():
             value = metadata.get(key)
-            if kind == "keyword[]" and _are_keywords(value):
-                lists[name] = value
-            elif _fits(value, kind):
-                fields[name] = _as_value(value)
+            if _are_keywords(value) if kind == "keyword[]" else _fits(value, kind):
+                properties[name] = value
+    return properties
+
+
+def _message_of(properties: Mapping[str, Any]) -> batch_pb2.BatchObject.Properties:
+    fields, lists = {}, []
+    for name, value in properties.items():
+        if isinstance(value, list | tuple):
+            lists.append(base_pb2.TextArrayProperties(prop_name=name, values=value))
+        else:
+            fields[name] = _as_value(value)
     return batch_pb2.BatchObject.Properties(
-        non_ref_properties=Struct(fields=fields),
-        text_array_properties=[
-            base_pb2.TextArrayProperties(prop_name=name, values=values)
-            for name, values in lists.items()
-            if values
-        ],
+        non_ref_properties=Struct(fields=fields), text_array_properties=lists
     )
 
 
@@ -155,7 +161,9 @@ def _is_own(key: str, value: object) -> bool:
 
 
 def _are_keywords(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(_fits(one, "keyword") for one in value)
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(_fits(one, "keyword") for one in value)
 
 
 def _is_exact(value: object) -> bool:

@@ -95,6 +95,42 @@ def _pinecone(megabytes: float, url: str, batches: Sequence[VectorBatch]) -> Loo
     return write
 
 
+def _weaviate(size: int, urls: str, batches: Sequence[VectorBatch]) -> Loop:
+    import weaviate
+    from weaviate.classes.data import DataObject
+
+    from embedmill.vector_store import CollectionSpec
+    from embedmill.vector_stores.weaviate_records import properties_of
+    from embedmill.vector_stores.weaviate_schema import VECTOR, Collection
+
+    rest, grpc = (int(url.rpartition(":")[2]) for url in urls.split())
+    client = weaviate.connect_to_custom(
+        http_host="127.0.0.1",
+        http_port=rest,
+        http_secure=False,
+        grpc_host="127.0.0.1",
+        grpc_port=grpc,
+        grpc_secure=False,
+        skip_init_checks=True,
+    )
+    vector = {"vectorizer": {"none": {}}, "vectorIndexType": "hnsw"}
+    name = f"Bare{size}"
+    collection = client.collections.create_from_dict(
+        {"class": name, "vectorConfig": {VECTOR: vector}}
+    )
+    spec = Collection(name, CollectionSpec(batches[0].vectors.shape[1], "cosine", normalised=True))
+    ready = [[properties_of(payload, spec) for payload in batch.payloads] for batch in batches]
+    batches = [VectorBatch(b.ids, b.vectors, p) for b, p in zip(batches, ready, strict=True)]
+
+    def write() -> None:
+        for part in _parts(batches, size):
+            columns = zip(part.ids, part.vectors, part.payloads, strict=True)
+            objects = [DataObject(p, uuid=i, vector={VECTOR: v}) for i, v, p in columns]
+            assert not collection.data.insert_many(objects).has_errors
+
+    return write
+
+
 def _engine(size: int, place: str, batches: Sequence[VectorBatch]) -> Loop:
     import qdrant_edge
 
@@ -125,6 +161,10 @@ LOOPS: dict[str, dict[str, Maker]] = {
     "pinecone": {
         "index.upsert, 1.9 MB at a time": lambda u, b: _pinecone(1.9, u, b),
         "index.upsert, 1 MB at a time": lambda u, b: _pinecone(1.0, u, b),
+    },
+    "weaviate": {
+        "data.insert_many, 256 at a time": partial(_weaviate, 256),
+        "data.insert_many, 1,000 at a time": partial(_weaviate, 1000),
     },
     "embedded": {
         "shard.update, 512 at a time": partial(_engine, 512),

@@ -32,7 +32,12 @@ from pipelines.ingest import ingest
 _KEPT_BYTES = 500
 PRODUCT, STORE = "StoreWriter", "store.upsert"
 # An engine in the process is faster than files are read and synced: there the store is compared.
-_LIMITS = {"qdrant": (PRODUCT, 0.85), "pinecone": (PRODUCT, 0.85), "embedded": (STORE, 0.9)}
+_LIMITS = {
+    "qdrant": (PRODUCT, 0.85),
+    "pinecone": (PRODUCT, 0.85),
+    "weaviate": (PRODUCT, 0.85),
+    "embedded": (STORE, 0.9),
+}
 
 
 def main() -> int:

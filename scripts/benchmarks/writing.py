@@ -51,6 +51,11 @@ STORES = {
             "api_key": f"${{{KEY}}}",
         },
     ),
+    "weaviate": BenchStore(
+        "embedmill.testing.weaviate_server",
+        # Its address is two: REST and gRPC.
+        lambda urls: {"kind": "weaviate", "url": urls.split()[0], "grpc_url": urls.split()[1]},
+    ),
     "embedded": BenchStore("", lambda path: {"kind": "qdrant_embedded", "path": path}),
 }
 

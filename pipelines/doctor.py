@@ -18,6 +18,7 @@ import psutil
 from embedmill.assembly import build_source, recipes_of, store_of, workspace_of
 from embedmill.embedders.build import build_embedder
 from embedmill.embedders.local import LocalEmbedder
+from embedmill.embedders.local_recipe import resolve_dtype
 from embedmill.errors import EmbedmillError
 from embedmill.local_models.build import preferred_backends
 from embedmill.made_once import cache_folder
@@ -138,7 +139,7 @@ def _gpu() -> Finding:
 
 
 def _local_models() -> Finding:
-    found = preferred_backends("auto", "float32")
+    found = preferred_backends("auto", resolve_dtype("auto", "auto", cpu_flags()))
     if not found:
         remedy = "pip install 'embedmill[cpu]'"
         return Finding("local models", "note", "nothing here computes them", remedy)

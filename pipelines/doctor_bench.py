@@ -134,6 +134,8 @@ def _start(settings: SentenceTransformersSettings, threads: int) -> Worker:
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        # Interrupted by whoever started them, which ends them.
+        start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import assert_never
 
 from embedmill.embedders.model_files import ModelDescription
+from embedmill.embedders.model_location import INSTALL_LOCAL
 from embedmill.errors import MissingExtraError, SettingsError
 from embedmill.local_model import Backend, LocalModel
 from embedmill.local_models.encoder_weights import UnsupportedModelError
@@ -18,6 +19,7 @@ from embedmill.settings import SentenceTransformersSettings
 
 log = logging.getLogger(__name__)
 INSTALL_CPU = "pip install 'embedmill[cpu]'"
+INSTALL_ONNX = "pip install 'embedmill[onnx]'"
 _PACKAGES: dict[Backend, str] = {
     "openvino": "openvino",
     "torch": "sentence_transformers",
@@ -46,7 +48,7 @@ def load_local_model(
     found = "; ".join(reasons) or "none of openvino, torch and onnxruntime is installed"
     raise MissingExtraError(
         f"nothing here computes {model.location.name!r} in {recipe.dtype}: {found}",
-        hint=f"{INSTALL_CPU}, or {INSTALL_CPU.replace('cpu', 'local')} for any model and for GPUs",
+        hint=f"{INSTALL_CPU}, or {INSTALL_LOCAL} for any model and for GPUs",
     )
 
 
@@ -73,27 +75,27 @@ def _load(
     settings: SentenceTransformersSettings,
     recipe: EmbeddingRecipe,
 ) -> LocalModel:
+    if recipe.dtype == "int8" and backend != "openvino":
+        raise SettingsError(
+            f"the index was built in int8, which {backend} does not compute",
+            hint="set embedder.backend to openvino or auto",
+        )
     match backend:
         case "torch":
             from embedmill.local_models.torch import TorchModel
 
-            if recipe.dtype == "int8":
-                raise SettingsError(
-                    "the index was built in int8, which torch does not compute",
-                    hint="set embedder.backend to openvino or auto",
-                )
             return TorchModel(model.location, settings.device, recipe.dtype)
         case "openvino":
             try:
                 from embedmill.local_models.openvino_loading import load_openvino
             except ModuleNotFoundError as error:
-                raise _missing(error, "openvino") from error
+                raise _missing(error, "openvino", INSTALL_CPU) from error
             return load_openvino(model, recipe)
         case "onnx":
             try:
                 from embedmill.local_models.onnx import OnnxModel
             except ModuleNotFoundError as error:
-                raise _missing(error, "onnxruntime") from error
+                raise _missing(error, "onnxruntime", INSTALL_ONNX) from error
             loaded = OnnxModel(model)
             check_once(loaded, model, recipe, version("onnxruntime"))
             return loaded
@@ -101,7 +103,9 @@ def _load(
             assert_never(backend)
 
 
-def _missing(error: ModuleNotFoundError, package: str) -> MissingExtraError:
+def _missing(error: ModuleNotFoundError, package: str, install: str) -> MissingExtraError:
     if error.name != package:
         raise error
-    return MissingExtraError(f"embedder.backend needs {package}", hint=INSTALL_CPU)
+    return MissingExtraError(
+        f"embedder.backend needs {package}, which is not installed", hint=install
+    )

@@ -99,11 +99,25 @@ class EncoderWeights:
 
 
 def _opened(directory: Path) -> list[Any]:
+    """The files of weights, mapped.
+
+    Raises:
+        SettingsError: one of them is damaged.
+    """
     try:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
     except ModuleNotFoundError as error:
         raise UnsupportedModelError("the package safetensors is not installed") from error
-    return [safe_open(path, framework="numpy") for path in sorted(directory.glob("*.safetensors"))]
+    opened = []
+    for path in sorted(directory.glob("*.safetensors")):
+        try:
+            opened.append(safe_open(path, framework="numpy"))
+        except (SafetensorError, OSError) as error:
+            raise SettingsError(
+                f"embedder.model: {path.name} of {directory.name!r} cannot be read: {error}",
+                hint="download or install the model again",
+            ) from error
+    return opened
 
 
 def _shape(directory: Path) -> EncoderShape:

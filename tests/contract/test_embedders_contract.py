@@ -21,7 +21,11 @@ EMBEDDERS: dict[str, EmbedderSettings] = {
         kind="hashing", dimension=256, document_prompt="passage number one: "
     ),
     "minilm-float32": SentenceTransformersSettings(
-        kind="sentence_transformers", model=MINILM, dtype="float32", max_tokens=64
+        kind="sentence_transformers",
+        model=MINILM,
+        backend="torch",
+        dtype="float32",
+        max_tokens=64,
     ),
     "minilm-bfloat16-prompted": SentenceTransformersSettings(
         kind="sentence_transformers",

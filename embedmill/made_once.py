@@ -20,7 +20,13 @@ def cache_folder() -> Path:
     if given:
         return Path(given).expanduser()
     user = os.environ.get("XDG_CACHE_HOME")
-    return (Path(user) if user else Path.home() / ".cache") / "embedmill"
+    if user:
+        return Path(user) / "embedmill"
+    try:
+        return Path.home() / ".cache" / "embedmill"
+    except RuntimeError:
+        # A container may run as a user that it does not know.
+        return _own_temporary()
 
 
 def made_once(name: str, make: Callable[[Path], None], folder: Path | None = None) -> Path:
@@ -68,7 +74,7 @@ def _temporary(folder: Path, error: OSError | None) -> Path:
         folder,
         f" ({error.strerror})" if error else "",
     )
-    other = Path(tempfile.gettempdir()) / f"embedmill-cache-{os.getuid()}"
+    other = _own_temporary()
     other.mkdir(mode=0o700, exist_ok=True)
     if other.stat().st_uid != os.getuid():
         # Somebody else's, who could put another model there.
@@ -81,6 +87,10 @@ def _sync(folder: Path) -> None:
     for path in folder.iterdir():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
+
+
+def _own_temporary() -> Path:
+    return Path(tempfile.gettempdir()) / f"embedmill-cache-{os.getuid()}"
 
 
 @contextmanager

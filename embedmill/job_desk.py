@@ -139,6 +139,11 @@ class JobDesk:
         return sum(intent.tokens for intent in self._intents.values())
 
     @property
+    def requests(self) -> int:
+        """Lines of the files of these jobs."""
+        return sum(len(it.requests) + it.canaries for it in self._intents.values())
+
+    @property
     def next_due(self) -> datetime | None:
         """When the next of them has something to do; None when there are none."""
         now = self._p.clock()

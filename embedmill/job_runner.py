@@ -21,6 +21,7 @@ from embedmill.errors import StopRunError
 from embedmill.job_collecting import Collected, FailedRow
 from embedmill.job_desk import Ending, JobDesk, JobParts
 from embedmill.job_packing import Packed
+from embedmill.job_quota import JobQuota
 from embedmill.job_records import Intent, JobOutcome, job_key
 from embedmill.job_rows import RowHistory, SegmentRows
 from embedmill.job_segments import WaitingSegments
@@ -62,6 +63,7 @@ class JobRunner:
         """Take up what earlier runners left."""
         self._p = parts
         self._desk = JobDesk(parts)
+        self._quota = JobQuota(parts.provider.limits)
         self._known: set[str] = set()
         self._history = RowHistory()
         self._queue_full_until: datetime | None = None
@@ -74,6 +76,7 @@ class JobRunner:
         for record in parts.records.open():
             self._known.add(record.intent.key)
             self._desk.take_up(record)
+            self._quota.created(record.intent.created)
             self._history.fly(record.intent.rows())
         self._segments = WaitingSegments(
             parts.chunks,
@@ -296,9 +299,8 @@ class JobRunner:
         if self._p.realtime is not None and (late or count < self._p.realtime_below):
             self._embed_now(opened[0])
             return True
-        at_a_time = self._p.provider.limits.jobs_at_a_time
-        if self._desk.unsent or (at_a_time is not None and len(self._desk) >= at_a_time):
-            # One file at a time lies on our disk; and where one has to wait, so has the next.
+        # One file at a time lies on our disk; and where one has to wait, so has the next.
+        if self._desk.unsent or not self._may_create(min(count, full)):
             return False
         packed = self._p.packer.pack(opened, self._token_room())
         if packed is not None:
@@ -306,6 +308,13 @@ class JobRunner:
         # Rows that no file takes have died.
         self._segments.settle(opened)
         return packed is not None
+
+    def _may_create(self, requests: int) -> bool:
+        """Whether the provider takes another job now."""
+        self._queue_full_until = self._quota.open_from(self._p.clock())
+        return self._queue_full_until is None and self._quota.has_room(
+            len(self._desk), self._desk.requests, requests
+        )
 
     def _token_room(self) -> int | None:
         most = self._p.provider.limits.enqueued_tokens
@@ -325,6 +334,7 @@ class JobRunner:
             canaries=packed.canaries,
         )
         self._known.add(key)
+        self._quota.created(now)
         self._desk.begin(intent, file)
         self._segments.fly(intent.rows())
         ending = self._desk.step(key)

@@ -132,16 +132,6 @@ def test_where_a_cancelled_job_loses_what_it_did_a_deadline_waits_for_it():
     assert made.provider.bill.jobs.keys() == {"a", "b"}
 
 
-def test_no_more_jobs_are_under_way_than_the_provider_takes():
-    limits = BatchLimits(window_s=86_400, inputs_per_file=2, jobs_at_a_time=2)
-    made = JobRehearsal(canaries=0, limits=limits, takes_s=600)
-    made.add(0, 0, list("abcdefgh"))
-    made.run()
-    begun = [job.handle.created_at for job in made.provider.jobs]
-    assert len(begun) == 4
-    assert all(later - begun[at] >= timedelta(seconds=600) for at, later in enumerate(begun[2:]))
-
-
 # Cancelling by hand.
 
 

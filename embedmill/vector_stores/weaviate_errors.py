@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import grpc  # type: ignore[import-untyped]
 import httpx
@@ -205,7 +205,7 @@ def _of_client(error: Exception, doing: str, effect: Effect, secret: str) -> Emb
     message = f"{doing}: {cleaned(f'{type(error).__name__}: {error}', secret)}"
     if isinstance(error, AuthenticationFailedError):
         return StopRunError(message, code="credentials", hint="give store.api_key")
-    if isinstance(error, WeaviateConnectionError | httpx.ConnectError | httpx.ConnectTimeout):
+    if _behind(error, (WeaviateConnectionError, httpx.ConnectError, httpx.ConnectTimeout)):
         return TransientError(message, code="not-sent")
     if isinstance(error, WeaviateInvalidInputError):
         return _refusal(message, effect)
@@ -215,12 +215,15 @@ def _of_client(error: Exception, doing: str, effect: Effect, secret: str) -> Emb
 
 def _call_behind(error: BaseException) -> grpc.RpcError | None:
     """The gRPC error that one of the client's stands for; it keeps it only as its context."""
+    return _behind(error, (grpc.RpcError,))
+
+
+def _behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> Any:  # noqa: ANN401, one of the kinds
+    """The first error of these kinds that another stands for, itself included; None without."""
     behind: BaseException | None = error
-    while behind is not None:
-        if isinstance(behind, grpc.RpcError):
-            return behind
+    while behind is not None and not isinstance(behind, kinds):
         behind = behind.__cause__ or behind.__context__
-    return None
+    return behind
 
 
 def _refusal(message: str, effect: Effect, code: str = "refused-by-store") -> EmbedmillError:

@@ -67,7 +67,7 @@ def main() -> int:
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--at-a-time", type=int, default=8, help="requests (default %(default)s)")
+    made.add_argument("--at-a-time", type=int, default=4, help="requests (default %(default)s)")
     made.add_argument("--latency", type=float, default=0.05, help="seconds (default %(default)s)")
     made.add_argument("--inputs", type=int, default=256, help="of a request (default %(default)s)")
     made.add_argument("--requests", type=int, default=64, help="of a call (default %(default)s)")

@@ -15,7 +15,7 @@ def test_without_anything_said_a_server_of_this_machine_is_meant():
     given = settings()
     assert given.url == "http://localhost:6333"
     assert qdrant_limits(given).records == 256
-    assert qdrant_limits(given).writers == 4
+    assert qdrant_limits(given).writers == 8
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import yaml
 pytest.importorskip("openai")
 pytest.importorskip("msgspec")
 
+from embedmill.canary import CANARY_TEXTS
 from embedmill.testing.index_contents import contents_of
 from embedmill.testing.openai_server import OpenAIServer, ServerOptions
 from embedmill.testing.rehearsal import made_up_texts
@@ -55,8 +56,11 @@ def test_one_run_on_ray_submits_and_the_next_one_collects(rehearsal, monkeypatch
         assert (status, report["status"]) == (0, "succeeded")
         assert report["executor"] == "ray"
         assert server.posts("/batches") == 1
-        assert server.bill.texts == report["chunks"]["embedded"]
-        assert server.bill.more_than_once() == 0
+        # Both runs have asked for the canary; nothing else was paid for twice.
+        canary = [server.bill.times(text) for text in CANARY_TEXTS.values()]
+        assert canary == [2] * len(CANARY_TEXTS)
+        assert server.bill.texts == report["chunks"]["embedded"] + sum(canary)
+        assert server.bill.more_than_once() == len(CANARY_TEXTS)
     from embedmill.settings_file import load_settings
 
     assert contents_of(load_settings(rehearsal.config, [])).documents() == set(texts)

@@ -178,4 +178,4 @@ def test_the_snippets_for_orchestrators_are_python():
     for snippet in snippets:
         tree = ast.parse(snippet)
         assert any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree))
-        assert "/srv/embedmill/scripts/sync" in snippet
+        assert "/srv/search/bin/sync" in snippet

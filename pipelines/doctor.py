@@ -35,7 +35,7 @@ from embedmill.settings import SentenceTransformersSettings, Settings
 Verdict = Literal["ok", "note", "bad"]
 # What each extra brings, by the module that it is recognised by.
 _EXTRAS = {
-    "cpu": ("openvino", "local models on CPUs, several times as fast"),
+    "cpu": ("openvino", "local models on CPUs, without torch and faster"),
     "local": ("sentence_transformers", "any local model, and GPUs"),
     "onnx": ("onnxruntime", "local models that come as ONNX files"),
     "int8": ("nncf", "embedder.dtype int8"),

@@ -38,6 +38,7 @@ Effect = Literal["read", "change", "write"]
 
 _LONGEST = 400
 _CREDENTIALS_HINT = "check store.api_key and what it may do"
+_AWAY_HINT = "is the server running? check store.url and store.grpc_url"
 _FULL_HINT = "make room on the server's disk"
 # What nothing but a person can change: words, code, what to do.
 _STOPS = (
@@ -145,7 +146,7 @@ def _of_call(error: grpc.RpcError, doing: str, effect: Effect, secret: str) -> E
         too_large = _TOO_LARGE.search(words)
         return _refusal(message, effect) if too_large else RateLimitedError(message)
     if code == grpc.StatusCode.UNAVAILABLE and _NOT_SENT.search(words):
-        return TransientError(message, code="not-sent")
+        return TransientError(message, code="not-sent", hint=_AWAY_HINT)
     return of_words(words, message, effect) or _of_code(code, message, effect)
 
 
@@ -206,7 +207,7 @@ def _of_client(error: Exception, doing: str, effect: Effect, secret: str) -> Emb
     if isinstance(error, AuthenticationFailedError):
         return StopRunError(message, code="credentials", hint="give store.api_key")
     if _behind(error, (WeaviateConnectionError, httpx.ConnectError, httpx.ConnectTimeout)):
-        return TransientError(message, code="not-sent")
+        return TransientError(message, code="not-sent", hint=_AWAY_HINT)
     if isinstance(error, WeaviateInvalidInputError):
         return _refusal(message, effect)
     code = "unreadable-reply" if isinstance(error, ResponseCannotBeDecodedError) else "no-reply"

@@ -101,7 +101,7 @@ def _none_taken(count: int, words: str) -> StopRunError:
 def _records(batch: VectorBatch, rows: range) -> dict[int, Record]:
     """Records as JSON by row; those that are too large are left out."""
     vectors = np.ascontiguousarray(batch.vectors[rows.start : rows.stop])
-    found = {}
+    found: dict[int, Record] = {}
     for row, vector in zip(rows, vectors, strict=True):
         metadata = orjson.dumps(metadata_of(batch.payloads[row]))
         if len(metadata) <= METADATA_BYTES:

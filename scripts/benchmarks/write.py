@@ -57,11 +57,14 @@ def main() -> int:
     )
     add_maximum_others(made)
     options = made.parse_args()
+    stores = options.stores.split(",")
+    if unknown := [store for store in stores if store not in STORES]:
+        made.error(f"--stores: {', '.join(unknown)} is none of {', '.join(STORES)}")
     status = 0
     for dimension in map(int, options.dimensions.split(",")):
         with scratch() as folder:
             make_corpus(folder, dimension, options)
-            for store in options.stores.split(","):
+            for store in stores:
                 status = max(status, compare(store, dimension, folder, options))
     return status
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 _GONE_TIMEOUT_S = 10.0
 # For the answer of a worker that serves others: it does nothing that takes long.
 _LINE_TIMEOUT_S = 30.0
+# As Ray's errors name the process of a dead actor.
+_PID = re.compile(r"\bpid: (\d+)")
 Address = tuple[str, int]
 
 
@@ -366,7 +369,10 @@ def _cannot_start(actor: _Actor, error: Exception) -> StopRunError:
 def _died(actor: _Actor, error: Exception, last_words: Callable[[int], str]) -> str:
     pool, worker = actor.address
     lines = str(error).strip().splitlines() or [""]
-    said = last_words(actor.process[0]) if actor.process is not None else ""
+    # A worker that died while it was built may not have said yet which process it is; Ray has.
+    named = _PID.search(str(error))
+    pid = actor.process[0] if actor.process else int(named[1]) if named else None
+    said = last_words(pid) if pid is not None else ""
     return f"{pool} worker {worker}: {type(error).__name__}: {lines[0]}{said and f'; {said}'}"
 
 

@@ -143,7 +143,7 @@ class OpenVersion:
             # A bug, here or in a worker, as well: the run has ended, and its report says so.
             interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
             status: RunStatus = "interrupted" if interrupted else "failed"
-            self._report_failure(self._with_jobs(execution.report(status, error=_said(error))))
+            self._report_failure(execution.report(status, error=_said(error)))
             raise
         self.leave_report(report)
         return report
@@ -166,9 +166,10 @@ class OpenVersion:
 
     def _report_failure(self, report: RunReport) -> None:
         try:
-            write_report(self._workspace, report)
+            write_report(self._workspace, self._with_jobs(report))
         except EmbedmillError as error:
-            # The run's own error matters more; a full disk takes no report either.
+            # The run's own error matters more: a disk that is full takes no report, and from one
+            # that is gone no jobs can be read.
             log.warning("no report was written: %s", error)
 
     def _may_compact(self, report: RunReport) -> bool:

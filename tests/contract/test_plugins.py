@@ -85,7 +85,8 @@ def test_the_contract_suites_run_over_it():
     suite = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs"]
     done = run(*suite, "embedmill.testing.plugin_suites")
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    # The package of this test has two entry points that cannot be used.
-    assert [line.rpartition("::")[2] for line in failed] == [
+    # The package of this test has two entry points that cannot be used. How much of an assertion
+    # stands behind the name depends on the width of the terminal, and on whether CI runs it.
+    assert [line.rpartition("::")[2].partition(" - ")[0] for line in failed] == [
         "test_every_installed_plugin_can_be_used"
     ], done.stdout

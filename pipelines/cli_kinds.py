@@ -43,6 +43,10 @@ def kinds(
             _keys(model)
 
 
+# As it is now: an adapter may have been installed beside embedmill's own.
+kinds.__doc__ = kinds_help()
+
+
 def _all_kinds() -> Iterator[tuple[str, str, type[Frozen]]]:
     for section, field in Settings.model_fields.items():
         for model in section_models(field):

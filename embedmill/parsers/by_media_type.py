@@ -7,9 +7,8 @@ from importlib.metadata import version
 
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
-from embedmill.parsers import html, markdown, text
+from embedmill.parsers import html_text, markdown, text
 from embedmill.parsers.decoding import codec_name
-from embedmill.parsers.html import parse_html
 from embedmill.parsers.markdown import parse_markdown
 from embedmill.parsers.text import parse_python, parse_text
 
@@ -34,7 +33,7 @@ class MediaTypeParser:
         """Changes when the same bytes may come out as another text; for the chunking recipe."""
         soup = version("beautifulsoup4").partition(".")[0]
         return (
-            f"text-{text.VERSION} markdown-{markdown.VERSION} html-{html.VERSION} "
+            f"text-{text.VERSION} markdown-{markdown.VERSION} html-{html_text.VERSION} "
             f"beautifulsoup4-{soup} fallback-{self._fallback}"
         )
 
@@ -53,6 +52,9 @@ class MediaTypeParser:
             case "text/markdown":
                 return parse_markdown(content, self._fallback)
             case "text/html" | "application/xhtml+xml":
+                # What parses it takes a tenth of a second to import.
+                from embedmill.parsers.html import parse_html
+
                 charset = _CHARSET.search(media_type)
                 return parse_html(content, self._fallback, charset.group(1) if charset else None)
             case _:

@@ -14,9 +14,6 @@ from embedmill.parsers.decoding import decode
 from embedmill.parsers.html_text import HtmlText
 from embedmill.parsers.text import decoding_warnings
 
-# Part of the chunking recipe: raise it when the same bytes come out as another text.
-VERSION = 1
-
 # HTML wants the declaration within the first 1,024 bytes; pages are less strict.
 _SNIFFED = 4096
 _DECLARED = re.compile(

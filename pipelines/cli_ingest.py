@@ -1,0 +1,146 @@
+"""The commands ``ingest`` and ``compact``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from embedmill.errors import SettingsError
+from embedmill.settings import Settings
+from pipelines.cli_options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    IndexOption,
+    JsonOption,
+    SetOption,
+    VerboseOption,
+    configure_logging,
+    err,
+    out,
+    reports_errors,
+    settings_from,
+)
+from pipelines.cli_running import (
+    AddressOption,
+    LocalOption,
+    NoWaitOption,
+    TakeOverOption,
+    TolerateDeadOption,
+    finish,
+    running,
+)
+from pipelines.run_options import RunOptions
+
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--source",
+        help="Folder or file to read instead of the settings' own; goes into an index of its own "
+        "name unless --index says which.",
+    ),
+]
+AllowDeletesOption = Annotated[
+    bool,
+    typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
+]
+
+
+@reports_errors
+def ingest(
+    config: Annotated[Path, typer.Argument(help="Settings file of the index.")],
+    *,
+    source: SourceOption = None,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    local: LocalOption = False,
+    address: AddressOption = None,
+    allow_deletes: AllowDeletesOption = False,
+    take_over: TakeOverOption = False,
+    tolerate_dead: TolerateDeadOption = False,
+    no_wait: NoWaitOption = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Bring an index in line with its source. Run it again to resume, or to sync."""
+    from pipelines.ingest import ingest as run_ingest
+
+    configure_logging(verbose=verbose)
+    settings = _with_source(config, overrides, source, index)
+    choices = RunOptions(
+        allow_deletes=allow_deletes, take_over=take_over, wait_for_jobs=not no_wait
+    )
+    with running(settings, choices, local=local, address=address) as (executor, options):
+        report = run_ingest(settings, executor, options)
+    if source is not None and not as_json:
+        err.print(
+            f"search it with: embedmill search QUESTION --config {config} --index {settings.index}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    finish(report, as_json=as_json, tolerate_dead=tolerate_dead)
+
+
+@reports_errors
+def compact(
+    config: ConfigOption = DEFAULT_CONFIG,
+    *,
+    index: IndexOption = None,
+    overrides: SetOption = None,
+    take_over: TakeOverOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fold the segments of an index into as few as it needs; syncs do it by themselves in time."""
+    from pipelines.compact import compact as run_compact
+
+    configure_logging(verbose=verbose)
+    settings = settings_from(config, overrides, index)
+    choices = RunOptions(take_over=take_over)
+    with running(settings, choices, local=True) as (executor, options):
+        done = run_compact(settings, executor, options)
+    if done.segments_before:
+        out.print(f"{done.segments_before:,} segments folded into {done.segments_after:,}")
+    else:
+        out.print("nothing to fold: the index has no more segments than it needs")
+
+
+def _with_source(
+    config: Path, overrides: list[str] | None, source: Path | None, index: str | None
+) -> Settings:
+    """Settings with another source; its index is its own, so that no other one is emptied."""
+    if source is None:
+        return settings_from(config, overrides, index)
+    more = source_overrides(source, [*(overrides or [])])
+    own = settings_from(config, more, index)
+    name = index_name(source)
+    if index is not None:
+        return own
+    if name == own.index:
+        raise SettingsError(
+            f"--source {source} would go into index {name!r}, which the settings fill from "
+            "another source",
+            hint=f"say which index it goes into: --index {name} for that one, or another name",
+        )
+    return settings_from(config, more, name)
+
+
+def source_overrides(source: Path, overrides: list[str]) -> list[str]:
+    """Settings for a source given by path alone: a table by its ending, else files."""
+    name = source.name.lower().removesuffix(".gz")
+    kind = "table" if Path(name).suffix in TABLE_ENDINGS else "files"
+    # JSON is YAML, whatever the path holds.
+    path = orjson.dumps(str(source)).decode()
+    return [f"source={{kind: {kind}, path: {path}}}", *overrides]
+
+
+TABLE_ENDINGS = {".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}
+
+
+def index_name(source: Path) -> str:
+    """An index name from the name of a folder or file."""
+    import re
+
+    stem = source.resolve().name.split(".")[0]
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-._")[:64] or "documents"

@@ -1,0 +1,91 @@
+"""What a command does not load: a person who asks for something small does not wait for Ray."""
+
+import subprocess
+import sys
+
+import pytest
+
+from embedmill.executor import InlineExecutor
+from embedmill.testing.rehearsal import Rehearsal, made_up_texts
+from pipelines.cli import COMMANDS, command_of
+from pipelines.ingest import ingest
+
+# Seconds to import each, and nothing that a command needs which neither embeds nor writes.
+HEAVY = {
+    "bs4",
+    "httpx2",
+    "nncf",
+    "onnxruntime",
+    "openai",
+    "openvino",
+    "pandas",
+    "pinecone",
+    "pyarrow.dataset",
+    "qdrant_client",
+    "ray",
+    "redis",
+    "sentence_transformers",
+    "torch",
+    "transformers",
+    "weaviate",
+}
+# What takes a tenth of a second is too much for a list of commands.
+NOTICED = {"numpy", "obstore", "pyarrow", "pydantic", "tokenizers", "yaml"}
+
+
+def loaded_by(statement, *arguments):
+    """Modules that a process has loaded at its end, and what it printed before."""
+    program = (
+        "import sys\n"
+        f"try:\n    {statement}\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said, _, names = done.stdout.rpartition("LOADED ")
+    return set(names.split()), said
+
+
+def loaded_by_command(*arguments):
+    return loaded_by("from pipelines.cli import main; main()", *arguments)
+
+
+@pytest.fixture
+def built(tmp_path):
+    rehearsal = Rehearsal(tmp_path)
+    rehearsal.write(made_up_texts(12))
+    settings = rehearsal.settings()
+    executor = InlineExecutor()
+    ingest(settings, executor)
+    executor.close()
+    return rehearsal
+
+
+def test_the_command_line_itself_loads_next_to_nothing():
+    loaded, _ = loaded_by("import pipelines.cli")
+    assert not loaded & (HEAVY | NOTICED)
+
+
+def test_listing_the_commands_loads_none_of_them():
+    loaded, said = loaded_by_command("--help")
+    assert not loaded & (HEAVY | NOTICED)
+    assert "check-query" in said
+
+
+def test_the_commands_are_listed_with_their_own_first_lines():
+    for name, place in COMMANDS.items():
+        said = " ".join((command_of(name).help or "").split())
+        assert said.startswith(place.help), name
+
+
+@pytest.mark.parametrize("words", [("status",), ("versions",), ("versions", "show", "v1")])
+def test_looking_at_an_index_loads_no_engine(built, words):
+    loaded, said = loaded_by_command(*words, "--config", built.config)
+    assert not loaded & HEAVY
+    assert "rehearsal" in said or "v1" in said

@@ -6,7 +6,6 @@ with a character that no store trims, folds or takes for a stop word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2b
 
 import orjson
@@ -15,17 +14,21 @@ from embedmill.payload import EXACT_FLOAT, Scalar
 
 # Longer tokens are hashed: a text would be there twice in full.
 _LONGEST_TOKEN = 100
+_SCALARS = frozenset({str, bool, int, float})
 
 
-def tokens_of(key: str, value: object) -> Iterator[str]:
+def tokens_of(key: str, value: object) -> list[str]:
     """Tokens of a payload's value, one for each element of a list; null and objects have none."""
-    for one in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(one, bool | str):
-            yield _token(key, one)
-        elif isinstance(one, int | float):
-            yield _token(key, float(one))
-            if isinstance(one, int) and abs(one) >= EXACT_FLOAT:
-                yield _token(key, one)
+    if isinstance(value, str | bool):
+        return [_token(key, value)]
+    if isinstance(value, int | float):
+        tokens = [_token(key, float(value))]
+        if isinstance(value, int) and abs(value) >= EXACT_FLOAT:
+            tokens.append(_token(key, value))
+        return tokens
+    if isinstance(value, list | tuple):
+        return [token for one in value if type(one) in _SCALARS for token in tokens_of(key, one)]
+    return []
 
 
 def wanted_token(key: str, value: Scalar) -> str:

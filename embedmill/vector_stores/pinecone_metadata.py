@@ -54,7 +54,7 @@ def metadata_of(payload: Payload) -> Metadata:
     """
     metadata: Metadata = {}
     rest: dict[str, Any] = {}
-    tokens: dict[str, None] = {}
+    tokens: list[str] = []
     for path, value in _leaves(payload, ()):
         key, plain, askable = _about(path)
         if plain and _is_native(value):
@@ -62,11 +62,11 @@ def metadata_of(payload: Payload) -> Metadata:
             continue
         _put(rest, path, value)
         if askable:
-            tokens.update(dict.fromkeys(tokens_of(key, value)))
+            tokens += tokens_of(key, value)
     if rest:
         metadata[REST] = orjson.dumps(rest).decode()
     if tokens:
-        metadata[FIND] = list(tokens)
+        metadata[FIND] = list(dict.fromkeys(tokens))
     return metadata
 
 

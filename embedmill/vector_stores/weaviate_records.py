@@ -24,13 +24,12 @@ type, and keys need no renaming.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 import orjson
-from google.protobuf.struct_pb2 import Struct, Value  # type: ignore[import-untyped]
 from weaviate.proto.v1 import base_pb2, batch_pb2
 
 from embedmill.payload import EXACT_FLOAT, Filter, Payload, conditions_of
@@ -49,6 +48,8 @@ from embedmill.weaviate_settings import PropertyType
 
 # What a payload is read back from.
 READ = [DOC_ID, CHUNK_INDEX, TEXT, REST]
+# What goes under its own name, where it is of this type.
+_OWN: dict[str, PropertyType] = {DOC_ID: "keyword", CHUNK_INDEX: "int", TEXT: "text"}
 _METADATA = "metadata"
 # Longer ones are no words to filter on, and terms of an index are at most 64 KB.
 _LONGEST_TERM = 1000
@@ -65,22 +66,18 @@ def objects_of(
     """
     vectors = np.ascontiguousarray(batch.vectors, dtype="<f4")
     for record, vector, payload in zip(batch.ids, vectors, batch.payloads, strict=True):
-        yield batch_pb2.BatchObject(
-            uuid=str(record),
-            collection=class_name,
-            tenant=tenant or "",
-            properties=_message_of(properties_of(payload, collection)),
-            vectors=[
-                base_pb2.Vectors(name=VECTOR, vector_bytes=vector.tobytes(), type=_VECTOR_TYPE)
-            ],
-        )
+        # Filled in place: a message that is handed to another is copied, four times in all.
+        made = batch_pb2.BatchObject(uuid=str(record), collection=class_name, tenant=tenant or "")
+        _fill(made.properties, properties_of(payload, collection))
+        made.vectors.add(name=VECTOR, vector_bytes=vector.tobytes(), type=_VECTOR_TYPE)
+        yield made
 
 
 def payload_of(properties: Mapping[str, Any]) -> Payload:
     """Read a payload back from the properties :data:`READ`."""
     payload: Payload = {
         key: properties[key]
-        for key in (DOC_ID, CHUNK_INDEX, TEXT)
+        for key in _OWN
         if properties.get(key) is not None
     }
     rest = properties.get(REST)
@@ -109,12 +106,10 @@ def tenant_value(payload: Payload, key: str) -> object:
 def properties_of(payload: Payload, collection: Collection) -> dict[str, Any]:
     """Lay a payload out as properties, see the module."""
     properties: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for key, value in payload.items():
-        if _is_own(key, value):
-            properties[key] = value
-        else:
-            rest[key] = value
+    rest = dict(payload)
+    for key, kind in _OWN.items():
+        if key in rest and _fits(rest[key], kind):
+            properties[key] = rest.pop(key)
     if rest:
         properties[REST] = orjson.dumps(rest).decode()
     tokens = _tokens_of(payload)
@@ -129,35 +124,30 @@ def properties_of(payload: Payload, collection: Collection) -> dict[str, Any]:
     return properties
 
 
-def _message_of(properties: Mapping[str, Any]) -> batch_pb2.BatchObject.Properties:
-    fields, lists = {}, []
+def _fill(message: Any, properties: Mapping[str, Any]) -> None:  # noqa: ANN401, has no types
+    fields = message.non_ref_properties.fields
     for name, value in properties.items():
-        if isinstance(value, list | tuple):
-            lists.append(base_pb2.TextArrayProperties(prop_name=name, values=value))
+        if isinstance(value, str):
+            fields[name].string_value = value
+        elif isinstance(value, bool):
+            fields[name].bool_value = value
+        elif isinstance(value, int | float):
+            fields[name].number_value = value
         else:
-            fields[name] = _as_value(value)
-    return batch_pb2.BatchObject.Properties(
-        non_ref_properties=Struct(fields=fields), text_array_properties=lists
-    )
+            message.text_array_properties.add(prop_name=name, values=value)
 
 
-def _tokens_of(payload: Payload) -> Sequence[str]:
-    tokens: dict[str, None] = {}
+def _tokens_of(payload: Payload) -> list[str]:
+    tokens: list[str] = []
     for key, value in payload.items():
         if not key.startswith(f"{_METADATA}."):
-            tokens.update(dict.fromkeys(tokens_of(key, value)))
+            tokens += tokens_of(key, value)
     metadata = payload.get(_METADATA)
     if isinstance(metadata, dict):
         for key, value in metadata.items():
-            tokens.update(dict.fromkeys(tokens_of(f"{_METADATA}.{key}", value)))
-    return list(tokens)
-
-
-def _is_own(key: str, value: object) -> bool:
-    """Whether a value goes under its own name."""
-    if key == CHUNK_INDEX:
-        return _is_exact(value)
-    return (key == TEXT and _fits(value, "text")) or (key == DOC_ID and _fits(value, "keyword"))
+            tokens += tokens_of(f"{_METADATA}.{key}", value)
+    # A list may have a value twice.
+    return list(dict.fromkeys(tokens))
 
 
 def _are_keywords(value: object) -> bool:
@@ -192,11 +182,3 @@ def _is_instant(text: str) -> bool:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).tzinfo is not None
     except ValueError:
         return False
-
-
-def _as_value(value: object) -> Value:
-    if isinstance(value, bool):
-        return Value(bool_value=value)
-    if isinstance(value, int | float):
-        return Value(number_value=value)
-    return Value(string_value=str(value))

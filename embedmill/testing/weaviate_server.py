@@ -78,15 +78,16 @@ class WeaviateServer(FakeServer[Fault]):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; the first line of the output has both addresses."""
     parser = command_line("weaviate_server", __doc__)
-    parser.add_argument("--grpc-port", type=int, default=0, help="0: any that is free")
+    parser.add_argument("--grpc-port", type=int, help="default: the one after --port")
     parser.add_argument("--version", default=ServerOptions().version, help="that it says it is")
     parser.add_argument("--discard", action="store_true", help="batches are not looked at")
     given = parser.parse_args(arguments)
+    after = given.port + 1 if given.port else 0
     server = WeaviateServer(
         given_faults(given.faults, Fault),
         options=ServerOptions(version=given.version, discard=given.discard),
         port=given.port,
-        grpc_port=given.grpc_port,
+        grpc_port=after if given.grpc_port is None else given.grpc_port,
     )
     return serve_until_ended(server, f"{server.url} {server.grpc_url}")
 

@@ -75,11 +75,7 @@ def objects_of(
 
 def payload_of(properties: Mapping[str, Any]) -> Payload:
     """Read a payload back from the properties :data:`READ`."""
-    payload: Payload = {
-        key: properties[key]
-        for key in _OWN
-        if properties.get(key) is not None
-    }
+    payload: Payload = {key: properties[key] for key in _OWN if properties.get(key) is not None}
     rest = properties.get(REST)
     if rest:
         payload.update(orjson.loads(rest))

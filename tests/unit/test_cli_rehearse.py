@@ -5,10 +5,16 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from uuid import UUID
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from embedmill.errors import TransientError
+from embedmill.vector_store import CollectionSpec, VectorBatch
+from embedmill.vector_stores.weaviate import WeaviateStore
+from embedmill.weaviate_settings import WeaviateSettings
 from pipelines.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +38,30 @@ def test_what_cannot_be_served_is_refused_with_a_reason(tmp_path, arguments, sai
         done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 4
     assert said in " ".join(done.stderr.split())
+
+
+def test_a_fake_with_two_interfaces_names_both_and_answers_the_real_client(tmp_path):
+    main = "from pipelines.cli import main; main()"
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("- {at: meta, do: rate-limit}\n")
+    command = [sys.executable, "-c", main, "rehearse", "--provider", "weaviate", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--faults", str(plan)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as served:
+        try:
+            rest, grpc = served.stdout.readline().split()
+            values = {"kind": "weaviate", "url": rest, "grpc_url": grpc}
+            store = WeaviateStore(WeaviateSettings.model_validate(values))
+            with pytest.raises(TransientError):
+                store.collections()
+            store.create_collection("docs-v1", CollectionSpec(4, "cosine", normalised=True))
+            vectors = np.eye(4, dtype=np.float32)[:1]
+            store.upsert("docs-v1", VectorBatch([UUID(int=1)], vectors, [{"text": "a"}]))
+            assert store.count("docs-v1") == 1
+            store.close()
+        finally:
+            served.terminate()
+        assert served.wait(20) == 0
 
 
 def test_the_first_line_is_the_base_url_and_the_bill_can_be_asked_for():

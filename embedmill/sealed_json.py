@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from hashlib import blake2b
 from typing import Any, get_type_hints
 
@@ -53,10 +54,17 @@ def require_known(kind: type, record: Mapping[str, object], path: str) -> None:
     Raises:
         NewerFormatError: there are such keys.
     """
-    unknown = sorted(record.keys() - {field.name for field in fields(kind)})
+    types = _types_of(kind)
+    unknown = sorted(record.keys() - types.keys())
     if unknown:
         raise newer_format(path, ", ".join(unknown))
-    types = get_type_hints(kind)
     for name, value in record.items():
         if is_dataclass(types[name]) and isinstance(value, dict):
             require_known(types[name], value, path)
+
+
+@cache
+def _types_of(kind: type) -> dict[str, Any]:
+    """Names and types of a dataclass's fields; resolving them compiles every annotation anew."""
+    types = get_type_hints(kind)
+    return {field.name: types[field.name] for field in fields(kind)}

@@ -42,8 +42,8 @@ class MemoryWorkspace:
         """See ``Workspace.list``."""
         folder = prefix.rstrip("/") + "/"
         # A copy: the heartbeat of a lease is put from another thread.
-        found = [Entry(path, len(data)) for path, data in list(self.files.items())]
-        yield from (entry for entry in found if entry.path.startswith(folder))
+        files = list(self.files.items())
+        yield from [Entry(path, len(data)) for path, data in files if path.startswith(folder)]
 
     def delete(self, paths: Sequence[str]) -> None:
         """See ``Workspace.delete``."""

@@ -60,7 +60,7 @@ def bucket(endpoint, monkeypatch):
     return fresh
 
 
-@pytest.mark.parametrize(("step", "every"), [("sync", 16), ("compaction", 40)])
+@pytest.mark.parametrize(("step", "every"), [("sync", 24), ("compaction", 60)])
 def test_a_run_killed_at_an_effect_ends_as_if_nothing_had_happened(tmp_path, bucket, step, every):
     index = CrashIndex(tmp_path, fresh=bucket)
     assert isinstance(index.workspace, ObjectWorkspace)

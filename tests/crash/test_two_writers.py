@@ -35,7 +35,7 @@ def second_run(index, rows, work):
     return happen
 
 
-@pytest.mark.parametrize(("work", "every"), [("the same", 3), ("newer rows", 1), ("compaction", 3)])
+@pytest.mark.parametrize(("work", "every"), [("the same", 3), ("newer rows", 2), ("compaction", 3)])
 def test_a_second_run_in_the_middle_of_the_first_one_does_no_harm(tmp_path, work, every):
     index = CrashIndex(tmp_path)
     index.ingest(documents=FIRST)

@@ -13,6 +13,8 @@ from pipelines.ingest import ingest
 
 # Read by Ray when it is imported.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Workers have the environment that Ray was started in.
+os.environ["FAKE_OPENAI_KEY"] = "sk-fake"
 
 
 @pytest.fixture(scope="session")

@@ -158,10 +158,13 @@ class Scan:
 
     def _on_read(self, split: _OpenSplit, done: Done) -> None:
         split.reading = False
+        block = f"block {split.next_block} of {_name_of(split.split)}"
         if isinstance(done.error, WorkerDiedError):
+            if done.error.running:
+                log.warning("the worker that died was reading %s", block)
             return
         if done.error is not None:
-            what = ("reading", f"block {split.next_block} of {split.split.paths[0]}")
+            what = ("reading", block)
             split.not_before = self._faults.wait_before_retry(what, done)
             return
         read: BlockRead = done.value
@@ -299,3 +302,8 @@ class Scan:
         self._again = set()
         self._start_pass()
         self.pump()
+
+
+def _name_of(split: Split) -> str:
+    more = len(split.paths) - 1
+    return split.paths[0] + (f" and {more} more files" if more else "")

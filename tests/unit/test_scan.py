@@ -214,6 +214,19 @@ def test_a_source_that_is_gone_in_the_middle_ends_the_scan(clock):
         run.go()
 
 
+def test_a_file_that_always_ends_its_reader_is_named(clock, caplog):
+    splits, _ = cut([[2], [2]])
+    run = Run(
+        splits,
+        clock,
+        readers=1,
+        accident=lambda call: "die" if call.pool == READ and call.arguments[1] == 1 else None,
+    )
+    with pytest.raises(StopRunError, match="workers died and nothing was committed"):
+        run.go()
+    assert "the worker that died was reading block 1 of file0" in caplog.text
+
+
 def test_a_worker_that_can_never_finish_ends_the_run(clock):
     splits, _ = cut([[3]])
     run = Run(splits, clock, accident=lambda call: "die" if call.method == "finish" else None)

@@ -58,6 +58,23 @@ def made_once(name: str, make: Callable[[Path], None], folder: Path | None = Non
     return final
 
 
+def shared_file(name: str) -> Path:
+    """Where a small file of this name is in the cache, whether it is there or not."""
+    return _writable(cache_folder()) / name
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file in one step: whoever reads it meanwhile has the old one or the new."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
 def _writable(folder: Path) -> Path:
     """The folder, or one among the temporary files where it cannot be written to."""
     try:

@@ -17,8 +17,9 @@ class RunSettings(Frozen):
     embed_workers: int | None = Field(
         default=None,
         gt=0,
-        description="Processes that hold a model; without it by the number of cores: one for up "
-        "to 4 cores where OpenVINO computes, else one for each.",
+        description="Processes that hold a model; without it as `embedmill doctor --bench` found "
+        "fastest on this machine, else by the number of cores: one for up to 4 cores where "
+        "OpenVINO computes, else one for each.",
     )
     store_writers: int | None = Field(
         default=None,

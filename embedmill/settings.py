@@ -185,6 +185,13 @@ class SentenceTransformersSettings(Frozen):
         gt=0,
         description="Texts per forward pass; without it as many as are fastest on the device.",
     )
+    streams: int | None = Field(
+        default=None,
+        gt=0,
+        description="Batches that one process computes beside each other, with OpenVINO; without "
+        "it what `embedmill doctor --bench` found fastest on the machine, else one for each "
+        "thread.",
+    )
 
     @model_validator(mode="after")
     def _backend_computes_so(self) -> Self:

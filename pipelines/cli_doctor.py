@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipelines.doctor_bench import Rate
 
 _HEADINGS = (
-    "backend   dtype     processes x threads  texts/s        CPU ms a text  MiB  least cosine"
+    "backend   dtype     processes x threads, streams  texts/s   CPU ms a text  MiB  least cosine"
 )
 _SIGNS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
@@ -39,7 +39,11 @@ def doctor(
     *,
     bench: Annotated[
         bool,
-        typer.Option("--bench", help="Measure the backends on this machine; takes some minutes."),
+        typer.Option(
+            "--bench",
+            help="Measure backends and divisions of the cores on this machine, and keep what is "
+            "fastest for its runs; takes some minutes.",
+        ),
     ] = False,
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -87,32 +91,45 @@ def _measure(settings: Settings | None, *, show: bool) -> list[Rate]:
         rates.append(rate)
         if show:
             _print(_row(rate))
+    said = _kept(chosen, rates)
     if show:
-        _print(_choice(rates))
+        _print(said)
     return rates
+
+
+def _kept(settings: SentenceTransformersSettings, rates: list[Rate]) -> str:
+    """Keep the measurements for this machine's runs; say what these do from now on."""
+    from pipelines.doctor_bench import chosen_layout, keep
+
+    best = _fastest(rates)
+    if best is None:
+        return "nothing could be measured"
+    file = keep(settings, rates)
+    variant = best.variant
+    layout = chosen_layout(settings, variant.backend, variant.dtype)
+    assert layout is not None
+    return (
+        f"fastest at float32's vectors: {variant.backend} in {variant.dtype}; chosen for runs on "
+        f"this machine: {layout.processes} processes of {layout.threads} threads, "
+        f"{layout.streams} streams each\nkept in {file}"
+    )
 
 
 def _row(rate: Rate) -> str:
     variant = rate.variant
-    name = f"{variant.backend:9} {variant.dtype:9} {variant.processes} x {variant.threads:<3}"
+    division = f"{variant.processes} x {variant.threads}, {variant.streams}"
+    name = f"{variant.backend:9} {variant.dtype:9} {division:28}"
     if rate.error:
         return f"{name} not measured: {rate.error}"
     slowest, fastest = rate.spread
     figures = f"{rate.texts_per_s:8.1f} ({slowest:.1f}-{fastest:.1f})"
-    return f"{name} {figures:24} {rate.cpu_ms:8.1f} {rate.memory / 2**20:8.0f} {rate.cosine:9.5f}"
+    return f"{name} {figures:20} {rate.cpu_ms:9.1f} {rate.memory / 2**20:8.0f} {rate.cosine:9.5f}"
 
 
-def _choice(rates: Iterable[Rate]) -> str:
-    """The fastest that keeps float32's vectors, and how to have it."""
+def _fastest(rates: Iterable[Rate]) -> Rate | None:
+    """Of those that keep float32's vectors."""
     near = [each for each in rates if not each.error and each.variant.dtype != "int8"]
-    if not near:
-        return "nothing could be measured"
-    best = max(near, key=lambda each: each.texts_per_s)
-    variant = best.variant
-    return (
-        f"fastest at float32's vectors: --set embedder.backend={variant.backend} "
-        f"--set embedder.dtype={variant.dtype} --set run.embed_workers={variant.processes}"
-    )
+    return max(near, key=lambda each: each.texts_per_s, default=None)
 
 
 def _print(line: str) -> None:

@@ -8,10 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from embedmill.embedders.model_files import model_revision
+from embedmill.embedders.model_location import locate_model
+from embedmill.embedding_layout import (
+    EmbeddingLayout,
+    MeasuredLayout,
+    best_layout,
+    keep_layouts,
+)
 from embedmill.errors import SettingsError
 from embedmill.local_model import Backend
 from embedmill.local_models.build import preferred_backends
@@ -34,12 +43,14 @@ class Variant:
         dtype: in which numbers.
         processes: beside each other, each with its own model.
         threads: of each process.
+        streams: batches that a process computes beside each other.
     """
 
     backend: Backend
     dtype: str
     processes: int
     threads: int
+    streams: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +78,30 @@ class Rate:
 
 def variants(settings: SentenceTransformersSettings) -> list[Variant]:
     """What is worth measuring of what is installed here."""
-    cores = usable_cores()
-    divisions = [(1, cores)] + ([(cores, 1)] if cores > 1 else [])
     native = ["bfloat16"] if multiplies_bfloat16(cpu_flags()) else []
     found: list[Variant] = []
     for backend in preferred_backends("cpu", "bfloat16"):
         dtypes = ["float32"] if backend == "onnx" else ["float32", *native]
         if backend == "openvino" and settings.dtype == "int8":
             dtypes.append("int8")
-        found += [Variant(backend, dtype, *each) for dtype in dtypes for each in divisions]
+        layouts = list(_layouts(usable_cores(), in_streams=backend == "openvino"))
+        found += [Variant(backend, dtype, *each) for dtype in dtypes for each in layouts]
     return found
+
+
+def _layouts(cores: int, *, in_streams: bool) -> Iterator[tuple[int, int, int]]:
+    """Processes, threads, streams: all cores are busy; each step has half as many threads.
+
+    A process with streams has one for each thread, or one for every two.
+    """
+    threads = cores
+    while True:
+        yield cores // threads, threads, threads if in_streams else 1
+        if in_streams and threads > 1:
+            yield cores // threads, threads, max(1, threads // 2)
+        if threads == 1:
+            return
+        threads = max(1, threads // 2)
 
 
 def measured(
@@ -96,9 +121,43 @@ def measured(
             yield Rate(variant, error=str(error))
 
 
+def keep(settings: SentenceTransformersSettings, rates: Sequence[Rate]) -> Path:
+    """Keep what was measured, so that runs on this machine divide its cores accordingly.
+
+    Returns:
+        The file that has it.
+    """
+    revision = model_revision(locate_model(settings))
+    return keep_layouts(
+        revision,
+        [
+            MeasuredLayout(
+                rate.variant.backend,
+                rate.variant.dtype,
+                EmbeddingLayout(rate.variant.processes, rate.variant.threads, rate.variant.streams),
+                rate.texts_per_s,
+            )
+            for rate in rates
+            if not rate.error
+        ],
+    )
+
+
+def chosen_layout(
+    settings: SentenceTransformersSettings, backend: str, dtype: str
+) -> EmbeddingLayout | None:
+    """The division that runs take on this machine by what was kept."""
+    return best_layout(model_revision(locate_model(settings)), backend, dtype)
+
+
 def _rate(settings: SentenceTransformersSettings, variant: Variant, rounds: int) -> Rate:
     own = settings.model_copy(
-        update={"backend": variant.backend, "dtype": variant.dtype, "device": "cpu"}
+        update={
+            "backend": variant.backend,
+            "dtype": variant.dtype,
+            "device": "cpu",
+            "streams": variant.streams,
+        }
     )
     workers = [_start(own, variant.threads) for _ in range(variant.processes)]
     try:

@@ -55,7 +55,7 @@ class Execution:
         self._context = context
         self._lease = lease
         self._options = options
-        self._sizes = sizes = pool_sizes(context.settings, executor)
+        self._sizes = sizes = pool_sizes(context.settings, executor, context.embedding)
         self._pipeline = pipeline
         self._started = utc_now()
         self._clock = time.monotonic()

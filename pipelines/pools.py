@@ -11,10 +11,14 @@ from actors.rate_budget import RateBudgetWorker, RunKeeper
 from actors.read_worker import ReadWorker
 from actors.shard_worker import ShardWorker
 from actors.store_writer import StoreWriter
+from embedmill.embedding_layout import best_layout
 from embedmill.executor import Executor, WorkerSpec
 from embedmill.job_assembly import uses_jobs
+from embedmill.local_model import Backend
 from embedmill.local_models.build import preferred_backends
+from embedmill.processors import has_nvidia_driver, usable_cores
 from embedmill.rate_assembly import limits_of, rate_budget_of
+from embedmill.recipe import EmbeddingRecipe
 from embedmill.run_context import RunContext
 from embedmill.settings import SentenceTransformersSettings, Settings
 from embedmill.vector_stores.build import store_limits
@@ -48,16 +52,23 @@ class PoolSizes:
     embed_cpus: int = 1
 
 
-def pool_sizes(settings: Settings, executor: Executor) -> PoolSizes:
+def pool_sizes(
+    settings: Settings, executor: Executor, recipe: EmbeddingRecipe | None = None
+) -> PoolSizes:
     """Decide the sizes: the settings', else by the machine.
 
     An executor without cores runs one worker of each kind: they take turns anyway.
+
+    Args:
+        settings: of the index.
+        executor: of the run.
+        recipe: of the model, for what was measured of it.
     """
     run = settings.run
     cores = executor.cores
     if not cores:
         return PoolSizes(1, 1, 1, 1)
-    embed_workers, embed_cpus = embed_layout(settings, executor.node_cores)
+    embed_workers, embed_cpus = embed_layout(settings, executor.node_cores, recipe)
     return PoolSizes(
         readers=max(1, min(4, cores // 4)),
         # Chunking takes a tenth of what embedding takes on a CPU.
@@ -68,16 +79,24 @@ def pool_sizes(settings: Settings, executor: Executor) -> PoolSizes:
     )
 
 
-def embed_layout(settings: Settings, node_cores: Sequence[int]) -> tuple[int, int]:
+def embed_layout(
+    settings: Settings, node_cores: Sequence[int], recipe: EmbeddingRecipe | None = None
+) -> tuple[int, int]:
     """How many embed workers there are, and how many cores each has.
 
-    What computes in streams holds its model once for up to 4 cores: two processes of one core are
-    4 % slower than one of two, hold the model twice and load it twice. Anything else gets one core
-    each: torch on 2 cores is 6 % faster as two processes.
+    The settings' number; else what ``embedmill doctor --bench`` found fastest on this machine, if
+    all nodes have as many cores as it. Without a measurement, what computes in streams holds its
+    model once for up to 4 cores: two processes of one core are 4 % slower than one of two, hold the
+    model twice and load it twice. Anything else gets one core each: torch on 2 cores is 6 % faster
+    as two processes.
     """
     wanted = settings.run.embed_workers
-    most = _MOST_STREAMS if _computes_in_streams(settings) else 1
+    backend = _cpu_backend(settings)
+    most = _MOST_STREAMS if backend == "openvino" else 1
     cores = sum(node_cores)
+    measured = best_layout(recipe.revision, backend, recipe.dtype) if recipe and backend else None
+    if not wanted and measured and set(node_cores) == {usable_cores()}:
+        return measured.processes * len(node_cores), measured.threads
     if wanted:
         return wanted, max(1, min(most, *node_cores, cores // wanted))
     for each in range(min(most, *node_cores), 1, -1):
@@ -87,14 +106,17 @@ def embed_layout(settings: Settings, node_cores: Sequence[int]) -> tuple[int, in
     return cores, 1
 
 
-def _computes_in_streams(settings: Settings) -> bool:
+def _cpu_backend(settings: Settings) -> Backend | None:
+    """What computes a local model, if a CPU does."""
     embedder = settings.embedder
     if not isinstance(embedder, SentenceTransformersSettings):
-        return False
+        return None
     if settings.run.gpus_per_embed_worker:
-        return False
+        return None
     backends = preferred_backends(embedder.device, embedder.dtype)
-    return (backends if embedder.backend == "auto" else [embedder.backend])[:1] == ["openvino"]
+    backend = next(iter(backends), None) if embedder.backend == "auto" else embedder.backend
+    on_cpu = embedder.device == "cpu" or (embedder.device == "auto" and not has_nvidia_driver())
+    return backend if on_cpu or backend != "torch" else None
 
 
 def writers_of(settings: Settings, executor: Executor) -> int:

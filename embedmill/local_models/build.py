@@ -90,7 +90,7 @@ def _load(
                 from embedmill.local_models.openvino_loading import load_openvino
             except ModuleNotFoundError as error:
                 raise _missing(error, "openvino", INSTALL_CPU) from error
-            return load_openvino(model, recipe)
+            return load_openvino(model, recipe, settings.streams)
         case "onnx":
             try:
                 from embedmill.local_models.onnx import OnnxModel

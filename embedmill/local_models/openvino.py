@@ -26,19 +26,27 @@ class OpenVinoModel:
         dtype: of the recipe; what the processor has not natively is computed in float32.
         pad_id: what stands after the end of a text.
         vocabulary: ids are below it.
-        streams: of one thread each.
+        threads: of all streams together.
+        streams: batches that are computed beside each other.
     """
 
     backend: Backend = "openvino"
 
     def __init__(
-        self, graph: ov.Model, dtype: str, *, pad_id: int, vocabulary: int, streams: int
+        self,
+        graph: ov.Model,
+        dtype: str,
+        *,
+        pad_id: int,
+        vocabulary: int,
+        threads: int,
+        streams: int,
     ) -> None:
         in_bfloat16 = dtype == "bfloat16" and multiplies_bfloat16(cpu_flags())
         options = {
             "INFERENCE_PRECISION_HINT": "bf16" if in_bfloat16 else "f32",
             "NUM_STREAMS": streams,
-            "INFERENCE_NUM_THREADS": streams,
+            "INFERENCE_NUM_THREADS": max(threads, streams),
             # Every process pins its threads to the same first cores: two processes of one thread
             # each then do 72 chunks a second instead of 140.
             "ENABLE_CPU_PINNING": False,

@@ -18,7 +18,8 @@ def spread(values: Sequence[float], unit: str = "", digits: int = 2) -> str:
 
 def rerun() -> str:
     """The line that repeats this measurement."""
-    verb = (sys.modules["__main__"].__spec__ or sys).name.removeprefix("benchmarks.")
+    verb = (sys.modules["__main__"].__spec__ or sys).name
+    verb = verb.removeprefix("benchmarks.").removesuffix(".__main__")
     return shlex.join(["scripts/bench", verb, *sys.argv[1:]])
 
 

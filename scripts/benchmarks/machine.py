@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,17 +70,56 @@ def measured(
     command = [sys.executable, "-m", module, *arguments]
     log = folder / "stderr.txt"
     watch = _Watch()
-    with log.open("wb") as errors, _child(command, errors.fileno()) as child:
-        output = _watched(child, watch, timeout_s, period_s)
+    with log.open("wb") as errors, _child(command, subprocess.PIPE, errors.fileno()) as child:
+        _watched(child, watch, timeout_s, period_s)
+    _require_success(child, command, log)
+    assert child.stdout is not None
+    # A line of JSON fits the pipe, so that the child never waits for it to be read.
+    return watch.result(orjson.loads(child.stdout.read().splitlines()[-1]))
+
+
+def measured_command(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    timeout_s: float,
+    period_s: float,
+    environment: Mapping[str, str],
+) -> Measured:
+    """Run any command with its processes, and watch it; its answer is empty.
+
+    Args:
+        command: with its arguments.
+        folder: where what it prints is kept meanwhile.
+        timeout_s: see :func:`measured`.
+        period_s: see :func:`measured`.
+        environment: all that it has.
+
+    Raises:
+        BenchError: it failed, or took too long.
+    """
+    log = folder / "output.txt"
+    watch = _Watch()
+    with (
+        log.open("wb") as output,
+        _child(command, output.fileno(), output.fileno(), environment) as child,
+    ):
+        _watched(child, watch, timeout_s, period_s)
+    _require_success(child, command, log)
+    return watch.result({})
+
+
+def _require_success(child: subprocess.Popen[bytes], command: Sequence[str], log: Path) -> None:
     if child.returncode != 0:
         tail = log.read_text(errors="replace")[-4000:]
         raise BenchError(f"{' '.join(command)} ended with {child.returncode}:\n{tail}")
-    return watch.result(orjson.loads(output.splitlines()[-1]))
 
 
 @contextlib.contextmanager
-def _child(command: Sequence[str], errors: int) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)  # noqa: S603 (ours)
+def _child(
+    command: Sequence[str], output: int, errors: int, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)  # noqa: S603 (ours)
     try:
         yield child
     finally:
@@ -98,17 +137,16 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _watched(
     child: subprocess.Popen[bytes], watch: _Watch, timeout_s: float, period_s: float
-) -> bytes:
-    assert child.stdout is not None
+) -> None:
     deadline = time.monotonic() + timeout_s
     while child.poll() is None:
         watch.look(child.pid)
         if time.monotonic() > deadline:
             _end(child)
             raise BenchError(f"not done after {timeout_s:g} s (--timeout)")
-        time.sleep(period_s)
-    # A line of JSON fits the pipe, so that the child never waits for it to be read.
-    return child.stdout.read()
+        # Awake as soon as it ends: a run of half a second is not rounded up to the period.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(period_s)
 
 
 class _Watch:

@@ -99,21 +99,25 @@ def test_what_cannot_be_measured_says_why():
     assert "onnx" in rate.error
 
 
-def test_every_backend_is_measured_as_one_process_and_as_one_for_each_core(monkeypatch):
+def test_every_backend_is_measured_in_every_division_of_the_cores(monkeypatch):
     from pipelines import doctor_bench
 
     monkeypatch.setattr(doctor_bench, "usable_cores", lambda: 4)
     monkeypatch.setattr(doctor_bench, "preferred_backends", lambda *_: ["openvino", "onnx"])
     monkeypatch.setattr(doctor_bench, "multiplies_bfloat16", lambda _: False)
     found = [
-        (each.backend, each.dtype, each.processes, each.threads)
+        (each.backend, each.processes, each.threads, each.streams)
         for each in variants(doctor_bench.MINILM)
     ]
     assert found == [
-        ("openvino", "float32", 1, 4),
-        ("openvino", "float32", 4, 1),
-        ("onnx", "float32", 1, 4),
-        ("onnx", "float32", 4, 1),
+        ("openvino", 1, 4, 4),
+        ("openvino", 1, 4, 2),
+        ("openvino", 2, 2, 2),
+        ("openvino", 2, 2, 1),
+        ("openvino", 4, 1, 1),
+        ("onnx", 1, 4, 1),
+        ("onnx", 2, 2, 1),
+        ("onnx", 4, 1, 1),
     ]
 
 

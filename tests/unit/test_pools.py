@@ -2,9 +2,26 @@ import json
 
 import pytest
 
+from embedmill.embedding_layout import EmbeddingLayout
+from embedmill.recipe import EmbeddingRecipe
 from embedmill.settings import Settings
 from pipelines import pools
 from pipelines.pools import embed_layout
+
+
+def recipe_of_model(revision, dtype):
+    return EmbeddingRecipe(
+        provider="sentence_transformers",
+        model="a-model",
+        revision=revision,
+        dimension=384,
+        dtype=dtype,
+        normalise=True,
+        document_prompt="",
+        query_prompt="",
+        max_tokens=256,
+        metric="cosine",
+    )
 
 
 def settings(embedder, **run):
@@ -62,6 +79,18 @@ def test_as_many_workers_as_the_settings_say_share_the_cores():
     assert embed_layout(settings(MINILM, embed_workers=2), [8]) == (2, 4)
     assert embed_layout(settings(MINILM, embed_workers=3), [8]) == (3, 2)
     assert embed_layout(settings(MINILM, embed_workers=5), [2]) == (5, 1)
+
+
+def test_what_was_measured_on_this_machine_is_taken_where_all_nodes_are_like_it(monkeypatch):
+    monkeypatch.setattr(pools, "usable_cores", lambda: 8)
+    measured = {("weights", "openvino", "bfloat16"): EmbeddingLayout(4, 2, 1)}
+    monkeypatch.setattr(pools, "best_layout", lambda *key: measured.get(key))
+    recipe = recipe_of_model("weights", "bfloat16")
+    assert embed_layout(settings(MINILM), [8], recipe) == (4, 2)
+    assert embed_layout(settings(MINILM), [8, 8], recipe) == (8, 2)
+    assert embed_layout(settings(MINILM), [8, 4], recipe) == (3, 4)
+    assert embed_layout(settings(MINILM), [8], recipe_of_model("weights", "float32")) == (2, 4)
+    assert embed_layout(settings(MINILM, embed_workers=2), [8], recipe) == (2, 4)
 
 
 def test_auto_is_what_is_installed(monkeypatch):

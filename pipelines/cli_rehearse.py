@@ -12,8 +12,13 @@ from embedmill.errors import RefusedError
 from embedmill.extras import extra
 from pipelines.cli_options import reports_errors
 
-# Each has a module embedmill.testing.<name>_server with a main.
-FAKES = ("openai", "voyage", "cohere", "qdrant", "pinecone", "weaviate")
+# Each has a module embedmill.testing.<name>_server with a main. The providers know rate limits.
+PROVIDERS = ("openai", "voyage", "cohere")
+FAKES = (*PROVIDERS, "qdrant", "pinecone", "weaviate")
+RateLimit = Annotated[
+    int | None,
+    typer.Option(min=1, help="Of direct requests to a provider; what is more is refused (429)."),
+]
 
 
 @reports_errors
@@ -26,6 +31,9 @@ def rehearse(
         Path | None, typer.Option("--faults", help="YAML list of what goes wrong, and when.")
     ] = None,
     port: Annotated[int, typer.Option("--port", help="0: any that is free.")] = 8765,
+    requests_per_minute: RateLimit = None,
+    tokens_per_minute: RateLimit = None,
+    inputs_per_minute: RateLimit = None,
 ) -> None:
     """Serve a fake provider or store on this machine: rehearse without a key, faults by plan.
 
@@ -34,10 +42,13 @@ def rehearse(
     if provider not in FAKES:
         raise RefusedError(f"there is no fake of {provider!r}; there is: {', '.join(FAKES)}")
     plan = ["--faults", str(faults)] if faults else []
+    limits = _limits(
+        provider, requests=requests_per_minute, tokens=tokens_per_minute, inputs=inputs_per_minute
+    )
     try:
         with extra("this fake", f"'embedmill[{provider}]'", ("weaviate", "grpc", "grpc_health")):
             fake = import_module(f"embedmill.testing.{provider}_server")
-        fake.main(["--port", str(port), *plan])
+        fake.main(["--port", str(port), *plan, *limits])
     except ValueError as error:
         raise RefusedError(f"the plan of faults makes no sense: {error}") from error
     except FileNotFoundError as error:
@@ -46,3 +57,18 @@ def rehearse(
         raise RefusedError(
             f"port {port} cannot be served: {error}", hint="add --port 0 for any that is free"
         ) from error
+
+
+def _limits(provider: str, **limits: int | None) -> list[str]:
+    given = [
+        word
+        for name, limit in limits.items()
+        if limit is not None
+        for word in (f"--{name}-per-minute", str(limit))
+    ]
+    if given and provider not in PROVIDERS:
+        raise RefusedError(
+            f"the fake of {provider} has no limits by the minute; those of "
+            f"{', '.join(PROVIDERS)} have"
+        )
+    return given

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from embedmill.openai_tokens import estimated_tokens
 from embedmill.testing.cohere_faults import Fault
 from embedmill.testing.fake_api import RefusedRequest, Reply
-from embedmill.testing.fake_bill import Bill
-from embedmill.testing.fault_plan import FaultPlan
+from embedmill.testing.provider_account import ProviderAccount, ProviderOptions
 
 
 class ApiError(RefusedRequest):
@@ -33,38 +28,14 @@ class ApiError(RefusedRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerOptions(ProviderOptions):
     """How the fake server behaves when nothing goes wrong.
 
     Attributes:
-        refused_words: a text with one of them is refused, as a text is that the model cannot take.
-        count_tokens: of one text.
         request_tokens: that are too many for one request.
-        api_key: the only one that is right; empty: any.
-        polls_per_status: questions about a job before it moves on.
-        now: seconds since the epoch.
     """
 
-    refused_words: tuple[str, ...] = ()
-    count_tokens: Callable[[str], int] = estimated_tokens
     request_tokens: int = 1_000_000
-    api_key: str = ""
-    polls_per_status: int = 1
-    now: Callable[[], float] = time.time
 
 
-@dataclass(slots=True)
-class Account:
-    """All that one fake server holds.
-
-    Attributes:
-        options: how the server behaves.
-        plan: what goes wrong.
-        bill: what was charged for.
-        lock: held by whoever changes something.
-    """
-
-    options: ServerOptions
-    plan: FaultPlan[Fault]
-    bill: Bill = field(default_factory=Bill)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+Account = ProviderAccount[ServerOptions, Fault]

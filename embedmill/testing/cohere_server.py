@@ -20,6 +20,7 @@ from embedmill.testing.fake_server import (
     serve_until_ended,
 )
 from embedmill.testing.fault_plan import FaultPlan
+from embedmill.testing.request_rates import add_rate_options, rates_given
 
 __all__ = ["CohereServer", "Fault", "ServerOptions", "main"]
 
@@ -58,8 +59,11 @@ class CohereServer(FakeServer[Fault]):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; the first line of the output is the base URL."""
-    given = command_line("cohere_server", __doc__).parse_args(arguments)
-    server = CohereServer(given_faults(given.faults, Fault), port=given.port)
+    parser = command_line("cohere_server", __doc__)
+    add_rate_options(parser)
+    given = parser.parse_args(arguments)
+    options = ServerOptions(rates=rates_given(given))
+    server = CohereServer(given_faults(given.faults, Fault), options=options, port=given.port)
     return serve_until_ended(server, server.base_url)
 
 

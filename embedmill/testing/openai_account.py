@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embedmill.openai_tokens import estimated_tokens
 from embedmill.testing.fake_api import RefusedRequest, Reply
-from embedmill.testing.fake_bill import Bill
-from embedmill.testing.fault_plan import FaultPlan
 from embedmill.testing.openai_faults import Fault
-from embedmill.testing.request_rates import RateCounter, RateLimits
+from embedmill.testing.provider_account import ProviderAccount, ProviderOptions
 
 # As OpenAI's: bytes of a batch file, seconds that files are kept.
 FILE_BYTES = 209_715_200
@@ -46,35 +41,23 @@ class ApiError(RefusedRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """How the fake server behaves when nothing goes wrong.
+class ServerOptions(ProviderOptions):
+    """How the fake server behaves when nothing goes wrong; no polls: jobs are finished at once.
 
     Attributes:
-        polls_per_status: questions about a job before it moves on; 0: the first finds it finished.
         enqueued_tokens: over all unfinished jobs; a job beyond it fails after its creation.
         creations_per_hour: of jobs.
         ranges: whether a part of a file may be asked for.
         base64: whether ``encoding_format: base64`` is honoured.
-        refused_words: a text with one of them is refused, as a text is that the model cannot take.
-        count_tokens: of one text.
         share_done_at_cancel: of a running job's rows that were executed, and are charged for.
-        api_key: the only one that is right; empty: any.
-        rates: of direct requests; more than that is refused.
-        now: seconds since the epoch.
         canned: embed nothing: answer with vectors that were made once, for measuring clients.
     """
 
-    polls_per_status: int = 1
     enqueued_tokens: int | None = None
     creations_per_hour: int = 2000
     ranges: bool = True
     base64: bool = True
-    refused_words: tuple[str, ...] = ()
-    count_tokens: Callable[[str], int] = estimated_tokens
     share_done_at_cancel: float = 0.5
-    api_key: str = ""
-    rates: RateLimits = field(default_factory=RateLimits)
-    now: Callable[[], float] = time.time
     canned: bool = False
 
 
@@ -109,29 +92,17 @@ class StoredFile:
 
 
 @dataclass(slots=True)
-class Account:
+class Account(ProviderAccount[ServerOptions, Fault]):
     """All files and the bill of one fake server.
 
     Attributes:
         folder: holds the files' bytes.
-        options: how the server behaves.
-        plan: what goes wrong.
-        bill: what was charged for.
-        rates: what arrived of direct requests.
-        lock: held by whoever changes files or jobs.
+        files: by id.
     """
 
-    folder: Path
-    options: ServerOptions
-    plan: FaultPlan[Fault]
-    bill: Bill = field(default_factory=Bill)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    folder: Path = field(kw_only=True)
     files: dict[str, StoredFile] = field(default_factory=dict)
-    rates: RateCounter = field(init=False)
     _counts: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.rates = RateCounter(self.options.rates)
 
     def new_id(self, kind: str) -> str:
         """The next id of a kind: ``file-0000000001``."""

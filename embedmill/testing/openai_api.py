@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from embedmill.testing.openai_faults import Fault
 from embedmill.testing.openai_jobs import Jobs
 from embedmill.testing.openai_multipart import MultipartReader
 from embedmill.testing.openai_planned import refuse
+from embedmill.testing.request_rates import rate_headers
 
 _ROUTES = RouteTable(
     ("POST", r"/v1/files", "files.create"),
@@ -65,6 +66,8 @@ class OpenAIApi:
         if call.route == "files.content":
             asked = call.request.headers.get("range") if self._account.options.ranges else None
             return content_reply(self._account.file(call.name), asked, call.faults)
+        if call.route == "embeddings":
+            return _embedded(self._account, body, call.faults)
         record = self._records(call, body)[call.route]()
         return Reply.of_json(spoiled(record, call.faults))
 
@@ -89,8 +92,7 @@ class OpenAIApi:
         return file
 
     def _refuse_key(self, key: str) -> None:
-        right = self._account.options.api_key
-        if not key or (right and key != right):
+        if self._account.refuses(key):
             raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key")
 
     def _records(
@@ -108,7 +110,6 @@ class OpenAIApi:
             "batches.list": lambda: jobs.list(query),
             "batches.get": lambda: jobs.get(call.name),
             "batches.cancel": lambda: jobs.cancel(call.name),
-            "embeddings": lambda: _embed(account, body),
         }
 
 
@@ -119,14 +120,32 @@ def _canned(model: str, count: int, dimensions: int | None) -> Reply:
     return Reply.of_json(reply_body(body, texts, 10 * count, ServerOptions()))
 
 
-def _embed(account: Account, body: Any) -> dict[str, Any]:  # noqa: ANN401, what came over the wire
+def _embedded(
+    account: Account,
+    body: Any,  # noqa: ANN401, what came over the wire
+    faults: Sequence[Fault],
+) -> Reply:
     texts, counts = checked_request(body, account.options)
-    wait = account.rates.arrived(sum(counts))
+    tokens = sum(counts)
+    wait = account.rates.arrived(tokens, len(texts))
+    headers = rate_headers(account.rates)
     if wait:
-        headers = {"retry-after": f"{wait:.3f}"}
         raise ApiError(
-            429, "Rate limit reached", kind="requests", code="rate_limit_exceeded", headers=headers
+            429,
+            _too_much(body["model"], tokens, account.rates.limits.tokens),
+            kind="requests",
+            code="rate_limit_exceeded",
+            headers={"retry-after": f"{wait:.3f}", **headers},
         )
-    record = reply_body(body, texts, sum(counts), account.options)
-    account.bill.add(Bill.DIRECT, texts, sum(counts))
-    return record
+    record = reply_body(body, texts, tokens, account.options)
+    account.bill.add(Bill.DIRECT, texts, tokens)
+    return Reply.of_json(spoiled(record, faults), headers=headers)
+
+
+def _too_much(model: str, tokens: int, limit: int | None) -> str:
+    if limit is not None and tokens > limit:
+        return (
+            f"Request too large for {model} on tokens per min (TPM): Limit {limit}, Requested "
+            f"{tokens}. The input or output tokens must be reduced in order to run successfully."
+        )
+    return f"Rate limit reached for {model}"

@@ -25,6 +25,7 @@ from embedmill.testing.openai_account import Account, ServerOptions
 from embedmill.testing.openai_api import OpenAIApi
 from embedmill.testing.openai_faults import Fault
 from embedmill.testing.openai_jobs import Jobs
+from embedmill.testing.request_rates import add_rate_options, rates_given
 
 __all__ = ["Fault", "OpenAIServer", "ServerOptions", "main"]
 
@@ -57,9 +58,9 @@ class OpenAIServer(FakeServer[Fault]):
         """
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fake-openai-")
         self.account = Account(
-            Path(self._temporary.name) if self._temporary else folder or Path(),
             options or ServerOptions(),
             FaultPlan(Fault, faults),
+            folder=Path(self._temporary.name) if self._temporary else folder or Path(),
         )
         self.bill: Bill = self.account.bill
         self.jobs = Jobs(self.account)
@@ -97,9 +98,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--enqueued-tokens", type=int, help="that may wait in jobs")
     parser.add_argument("--folder", type=Path, help="for the files' bytes; kept")
     parser.add_argument("--canned", action="store_true", help="the same vectors for all texts")
+    add_rate_options(parser)
     given = parser.parse_args(arguments)
     options = ServerOptions(
-        polls_per_status=given.polls, enqueued_tokens=given.enqueued_tokens, canned=given.canned
+        polls_per_status=given.polls,
+        enqueued_tokens=given.enqueued_tokens,
+        canned=given.canned,
+        rates=rates_given(given),
     )
     faults = given_faults(given.faults, Fault)
     server = OpenAIServer(faults, options=options, port=given.port, folder=given.folder)

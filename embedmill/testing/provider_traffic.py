@@ -42,6 +42,7 @@ class Arrival:
     time: int
     tokens: int
     tenant: str
+    inputs: int = 1
 
 
 @dataclass(slots=True)

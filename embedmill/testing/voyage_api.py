@@ -28,6 +28,7 @@ _ROUTES = RouteTable(
     # Not of the real server: what was charged for.
     ("GET", r"/fake/bill", "bill"),
 )
+_TOO_FAST = "You have exceeded the rate limit of your key."
 
 
 class VoyageApi:
@@ -53,7 +54,7 @@ class VoyageApi:
         wait = {"Retry-After": fault.value} if fault.value else {}
         match fault.do:
             case "rate-limit":
-                raise ApiError(429, "You have exceeded the rate limit of your key.", wait)
+                raise ApiError(429, _TOO_FAST, wait)
             case "rate-limit-page":
                 page = b"<html><body>Too Many Requests</body></html>"
                 raise RefusedRequest(Reply(429, page, "text/html", wait))
@@ -101,13 +102,15 @@ class VoyageApi:
 
     def _embed(self, body: Any) -> dict[str, Any]:  # noqa: ANN401, what came over the wire
         asked = checked_request(body, self._account.options)
+        wait = self._account.rates.arrived(asked.tokens, len(asked.texts))
+        if wait:
+            raise ApiError(429, _TOO_FAST, {"Retry-After": f"{wait:.3f}"})
         record = reply_body(asked)
         self._account.bill.add(Bill.DIRECT, asked.texts, asked.tokens)
         return record
 
     def _refuse_key(self, key: str) -> None:
-        right = self._account.options.api_key
-        if not key or (right and key != right):
+        if self._account.refuses(key):
             raise ApiError(401, "Provided API key is invalid.")
 
 

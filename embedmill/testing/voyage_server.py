@@ -17,6 +17,7 @@ from embedmill.testing.fake_server import (
     serve_until_ended,
 )
 from embedmill.testing.fault_plan import FaultPlan
+from embedmill.testing.request_rates import add_rate_options, rates_given
 from embedmill.testing.voyage_account import Account, ServerOptions
 from embedmill.testing.voyage_api import VoyageApi
 from embedmill.testing.voyage_faults import Fault
@@ -58,8 +59,11 @@ class VoyageServer(FakeServer[Fault]):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; the first line of the output is the base URL."""
-    given = command_line("voyage_server", __doc__).parse_args(arguments)
-    server = VoyageServer(given_faults(given.faults, Fault), port=given.port)
+    parser = command_line("voyage_server", __doc__)
+    add_rate_options(parser)
+    given = parser.parse_args(arguments)
+    options = ServerOptions(rates=rates_given(given))
+    server = VoyageServer(given_faults(given.faults, Fault), options=options, port=given.port)
     return serve_until_ended(server, server.base_url)
 
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
         (["--faults", "PLAN"], "explode"),
         (["--faults", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["--port", "TAKEN"], "--port 0"),
+        (["--provider", "qdrant", "--tokens-per-minute", "9"], "no limits by the minute"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_a_reason(tmp_path, arguments, said):
@@ -67,6 +68,7 @@ def test_a_fake_with_two_interfaces_names_both_and_answers_the_real_client(tmp_p
 def test_the_first_line_is_the_base_url_and_the_bill_can_be_asked_for():
     main = "from pipelines.cli import main; main()"
     command = [sys.executable, "-c", main, "rehearse", "--provider", "voyage", "--port", "0"]
+    command += ["--requests-per-minute", "60", "--tokens-per-minute", "100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as served:
         try:
             address = served.stdout.readline().strip()

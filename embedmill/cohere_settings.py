@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from embedmill.cohere_models import COHERE_MODELS, MOST_INPUTS
+from embedmill.cohere_models import COHERE_MODELS, MOST_INPUTS, CohereModel
 from embedmill.job_settings import EmbeddingJobSettings, JobMode
 from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
@@ -77,8 +77,14 @@ class CohereEmbedderSettings(Frozen):
     mode: JobMode = Field(
         default="realtime",
         description="How documents are embedded: one request at a time (`realtime`), through "
-        "Cohere's embed jobs (`batch`; models of version 3 only), or through jobs but for what is "
+        "Cohere's jobs (`batch`; see `jobs_through`), or through jobs but for what is "
         "too little for one (`auto`).",
+    )
+    jobs_through: Literal["embed_jobs", "batches"] = Field(
+        default="embed_jobs",
+        description="Which of Cohere's two ways jobs take. `batches`: models of any version, at "
+        "the dimension that they have. What their files hold is not documented by Cohere but "
+        "known from its client and its users: try it with a few documents first.",
     )
     jobs: EmbeddingJobSettings = EmbeddingJobSettings()
 
@@ -114,11 +120,13 @@ class CohereEmbedderSettings(Frozen):
         if self.mode == "realtime":
             return self
         known = COHERE_MODELS.get(self.model)
-        if known is None or not known.jobs:
+        if self.jobs_through == "batches":
+            self._require_own_dimension(known)
+        elif known is None or not known.jobs:
             raise PydanticCustomError(
                 "mode",
                 "{mode} is not for {model}: Cohere's embed jobs take models of version 3 only "
-                "({able})",
+                "({able}); jobs_through: batches takes others",
                 {
                     "mode": self.mode,
                     "model": self.model,
@@ -132,6 +140,14 @@ class CohereEmbedderSettings(Frozen):
                 {"mode": self.mode, "kind": self.vector_type},
             )
         return self
+
+    def _require_own_dimension(self, known: CohereModel | None) -> None:
+        if known is not None and self.dimensions not in {None, known.dimension}:
+            raise PydanticCustomError(
+                "dimensions",
+                "Cohere's batches send the {own} dimensions that {model} has, not {given}",
+                {"own": known.dimension, "model": self.model, "given": self.dimensions},
+            )
 
     @property
     def dimension(self) -> int:

@@ -98,8 +98,13 @@ def build_provider(
 
         return voyage_provider(settings, recipe, read_retries=read_retries), VOYAGE_TEMPLATE
     if isinstance(settings, CohereEmbedderSettings):
+        from embedmill.batch_providers.cohere_limits import DatasetTemplate, batch_template
+
+        if settings.jobs_through == "batches":
+            from embedmill.batch_providers.cohere_batches import CohereBatchProvider
+
+            return CohereBatchProvider(settings, recipe), batch_template(recipe)
         from embedmill.batch_providers.cohere import CohereJobProvider
-        from embedmill.batch_providers.cohere_limits import DatasetTemplate
 
         return CohereJobProvider(settings, recipe), DatasetTemplate()
     raise SettingsError(f"an embedder of kind {settings.kind} has no embedding jobs")

@@ -49,14 +49,16 @@ class RequestTemplate:
     each line as a whole (1.1 million lines a second).
 
     Attributes:
-        constant: a line without its ``custom_id`` and without ``body.input``.
+        constant: a line without its ``custom_id`` and without the texts of its body.
+        texts: name of these.
     """
 
     constant: Mapping[str, Any]
+    texts: str = "input"
 
     def parts(self) -> tuple[bytes, bytes, bytes]:
         """What stands before the id, between id and texts, and after the texts; a line's end."""
-        body = {**self.constant["body"], "input": _INPUT}
+        body = {**self.constant["body"], self.texts: _INPUT}
         line = orjson.dumps({"custom_id": _ID, **self.constant, "body": body})
         before, rest = line.split(orjson.dumps(_ID))
         between, after = rest.split(orjson.dumps(_INPUT))
@@ -75,7 +77,7 @@ class RequestTemplate:
         record = orjson.loads(line)
         if not isinstance(record, dict) or not isinstance(record.get("body"), dict):
             raise ValueError("no object with a body")  # noqa: TRY004, the value is what is wrong
-        custom_id, texts = record.pop("custom_id", None), record["body"].pop("input", None)
+        custom_id, texts = record.pop("custom_id", None), record["body"].pop(self.texts, None)
         for name in sorted(record.keys() | self.constant.keys()):
             if record.get(name) != self.constant.get(name):
                 raise ValueError(

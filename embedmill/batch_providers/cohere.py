@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from datetime import UTC, datetime
+from functools import partial
 
 from embedmill.batch_provider import (
     BatchLimits,
@@ -20,17 +19,15 @@ from embedmill.batch_provider import (
     RequestFile,
     RowOutcome,
 )
+from embedmill.batch_providers.cohere_datasets import CLOCK_SKEW, CohereDatasets
 from embedmill.batch_providers.cohere_http import CohereHttp
 from embedmill.batch_providers.cohere_limits import KEPT_FIELD, cohere_limits
 from embedmill.batch_providers.cohere_results import outcomes_of_part
 from embedmill.batch_providers.cohere_wire import (
     PROVIDER,
-    Dataset,
-    DatasetReply,
-    Datasets,
     EmbedJob,
     EmbedJobs,
-    Part,
+    JobId,
     handle_of,
     moment_of,
     name_of,
@@ -38,20 +35,9 @@ from embedmill.batch_providers.cohere_wire import (
     state_of,
 )
 from embedmill.cohere_settings import CohereEmbedderSettings
-from embedmill.errors import (
-    OutcomeUnknownError,
-    RateLimitedError,
-    RefusedError,
-    TransientError,
-)
+from embedmill.errors import RefusedError, TransientError
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.settings_file import resolve_secret
-
-# Clocks of two machines may differ by so much when a job or a dataset is looked for.
-_CLOCK_SKEW = timedelta(minutes=5)
-_PAGE = 100
-# A signed address may have expired; a new one is asked for so often.
-_PART_TRIES, _PART_PAUSE_S = 4, 1.0
 
 
 class CohereJobProvider:
@@ -76,10 +62,12 @@ class CohereJobProvider:
         """
         self.limits = limits or cohere_limits(settings)
         self._recipe = recipe
-        self._sleep = sleep
         self._now = now
         self._http = CohereHttp(
             settings.base_url, resolve_secret(settings.api_key), settings.timeout_s, now
+        )
+        self._datasets = CohereDatasets(
+            self._http, "embed-input", options={"keep_fields": KEPT_FIELD}, sleep=sleep
         )
 
     def close(self) -> None:
@@ -100,13 +88,8 @@ class CohereJobProvider:
         code ``dataset-not-ready``: the next try finds the dataset by its name.
         """
         name = name_of(job_key, fingerprint, self._recipe)
-        known = uploaded_since and self._uploaded(name, uploaded_since)
-        dataset = self._dataset(known or self._upload(requests, name))
-        if dataset.validation_status not in {"validated", "skipped"}:
-            raise TransientError(
-                f"dataset {dataset.id} is {dataset.validation_status}", code="dataset-not-ready"
-            )
-        return self._handle_of(self._create(dataset.id, name), dataset.id)
+        dataset_id = self._datasets.ready(requests, name, uploaded_since)
+        return self._handle_of(self._create(dataset_id, name), dataset_id)
 
     def find(self, *, job_key: str, fingerprint: str, since: datetime) -> JobHandle | None:
         """See :meth:`~embedmill.batch_provider.BatchEmbeddingProvider.find`."""
@@ -114,13 +97,19 @@ class CohereJobProvider:
         found = [
             job
             for job in self._jobs()
-            if job.name == name and moment_of(job.created_at) >= since - _CLOCK_SKEW
+            if job.name == name and moment_of(job.created_at) >= since - CLOCK_SKEW
         ]
         found.sort(key=lambda job: (job.status == "failed", moment_of(job.created_at)))
         return handle_of(found[0]) if found else None
 
     def state(self, job: JobHandle) -> JobState:
         """See :meth:`~embedmill.batch_provider.BatchEmbeddingProvider.state`."""
+        if job.provider != PROVIDER:
+            raise RefusedError(
+                f"{job.job_id} is a batch, no embed job",
+                code="other-jobs",
+                hint="set embedder.jobs_through: batches until it has ended",
+            )
         return state_of(self._job(job.job_id))
 
     def outcomes(self, job: JobHandle) -> Iterator[RowOutcome]:
@@ -131,7 +120,11 @@ class CohereJobProvider:
                 f"job {job.job_id} is {state.raw_status}, it has no results yet",
                 code="not-finished",
             )
-        return self._outcomes(state.output_file_id) if state.output_file_id else iter(())
+        if not state.output_file_id:
+            return iter(())
+        return self._datasets.outcomes(
+            state.output_file_id, partial(outcomes_of_part, recipe=self._recipe)
+        )
 
     def cancel(self, job: JobHandle) -> None:
         """See :meth:`~embedmill.batch_provider.BatchEmbeddingProvider.cancel`.
@@ -172,48 +165,6 @@ class CohereJobProvider:
         """All of the account: there is neither a filter nor a page."""
         return self._http.get("/v1/embed-jobs", EmbedJobs, doing="listing jobs").embed_jobs
 
-    def _dataset(self, dataset_id: str) -> Dataset:
-        path = f"/v1/datasets/{dataset_id}"
-        dataset = self._http.get(
-            path, DatasetReply, doing=f"asking for dataset {dataset_id}"
-        ).dataset
-        if dataset.validation_status == "failed":
-            raise RefusedError(
-                f"Cohere refused dataset {dataset_id}: {dataset.validation_error}",
-                code="dataset-refused",
-            )
-        return dataset
-
-    def _uploaded(self, name: str, since: datetime) -> str | None:
-        """Id of the newest dataset of this name that is not older, and was not refused."""
-        offset = 0
-        found: list[Dataset] = []
-        while True:
-            query = {"limit": str(_PAGE), "offset": str(offset), "datasetType": "embed-input"}
-            page = self._http.get(
-                "/v1/datasets", Datasets, doing="listing datasets", query=query
-            ).datasets
-            found += [
-                dataset
-                for dataset in page
-                if dataset.name == name
-                and dataset.validation_status != "failed"
-                and moment_of(dataset.created_at) >= since - _CLOCK_SKEW
-            ]
-            if len(page) < _PAGE:
-                newest = max(found, key=lambda dataset: dataset.created_at, default=None)
-                return newest.id if newest else None
-            offset += _PAGE
-
-    def _upload(self, requests: RequestFile, name: str) -> str:
-        query = {"name": name, "type": "embed-input", "keep_fields": KEPT_FIELD}
-        try:
-            return self._http.upload(requests.path, f"{name}.jsonl", query)
-        except RateLimitedError:
-            raise
-        except TransientError as error:
-            raise TransientError(str(error), code="upload-lost") from error
-
     def _create(self, dataset_id: str, name: str) -> str:
         body = {
             "model": self._recipe.model,
@@ -223,47 +174,4 @@ class CohereJobProvider:
             "embedding_types": ["float"],
             "truncate": "END",
         }
-        try:
-            return self._http.create_job(body)
-        except RateLimitedError:
-            raise
-        except TransientError as error:
-            if error.code == "not-sent":
-                raise
-            raise OutcomeUnknownError(
-                f"{error}; the job may exist", code="create-unknown"
-            ) from error
-
-    def _outcomes(self, dataset_id: str) -> Iterator[RowOutcome]:
-        with TemporaryDirectory(prefix="embedmill-cohere-") as folder:
-            for position in range(len(self._parts(dataset_id))):
-                path = Path(folder) / f"part-{position:05d}.avro"
-                rows = self._downloaded(dataset_id, position, path)
-                yield from outcomes_of_part(path, rows, self._recipe)
-                path.unlink()
-
-    def _parts(self, dataset_id: str) -> list[Part]:
-        try:
-            parts = self._dataset(dataset_id).dataset_parts or []
-        except RefusedError as error:
-            raise RefusedError(
-                f"{error}; Cohere keeps results for 30 days", code="results-gone"
-            ) from error
-        return sorted(parts, key=lambda part: part.index)
-
-    def _downloaded(self, dataset_id: str, position: int, path: Path) -> int | None:
-        """Fetch one part; its rows, as Cohere counts them. Each try has a new signed address."""
-        for tries_left in reversed(range(_PART_TRIES)):
-            part = self._parts(dataset_id)[position]
-            try:
-                self._http.download(part.url, path, part.size_bytes)
-            except TransientError as error:
-                if not tries_left:
-                    raise TransientError(
-                        f"part {position} of dataset {dataset_id}: {error}",
-                        code="truncated-results",
-                    ) from error
-                self._sleep(_PART_PAUSE_S)
-            else:
-                return part.num_rows
-        raise AssertionError("unreachable")
+        return self._http.create("/v1/embed-jobs", body, JobId).job_id

@@ -11,7 +11,14 @@ import httpx2
 import msgspec
 import orjson
 
-from embedmill.errors import EmbedmillError, PermanentError, RefusedError, TransientError
+from embedmill.errors import (
+    EmbedmillError,
+    OutcomeUnknownError,
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    TransientError,
+)
 from embedmill.openai_replies import ErrorReply, error_of
 from embedmill.redaction import redacted
 
@@ -25,10 +32,6 @@ _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 class _DatasetId(msgspec.Struct):
     id: str
-
-
-class _JobId(msgspec.Struct):
-    job_id: str
 
 
 class CohereHttp:
@@ -73,13 +76,31 @@ class CohereHttp:
         )
         return self._sent(request, doing).content
 
-    def create_job(self, body: object) -> str:
-        """Create an embed job; its id."""
+    def create(self, path: str, body: object, kind: type[_T]) -> _T:
+        """Create a job; what the server says of it.
+
+        Raises:
+            OutcomeUnknownError: code ``create-unknown``: nobody knows whether it exists.
+            TransientError: it does not: code ``not-sent``, or the server asked to wait.
+        """
         doing = "creating a job"
-        return _read(self.post("/v1/embed-jobs", body, doing=doing), _JobId, doing).job_id
+        try:
+            return _read(self.post(path, body, doing=doing), kind, doing)
+        except RateLimitedError:
+            raise
+        except TransientError as error:
+            if error.code == "not-sent":
+                raise
+            raise OutcomeUnknownError(
+                f"{error}; the job may exist", code="create-unknown"
+            ) from error
 
     def upload(self, path: Path, name: str, query: Mapping[str, str]) -> str:
-        """Create a dataset of a file, which is streamed; its id."""
+        """Create a dataset of a file, which is streamed; its id.
+
+        Raises:
+            TransientError: code ``upload-lost``: it may exist all the same.
+        """
         doing = f"uploading {name}"
         with path.open("rb") as handle:
             request = self._client.build_request(
@@ -88,7 +109,12 @@ class CohereHttp:
                 params=dict(query),
                 files={"data": (name, handle, "application/jsonl")},
             )
-            return _read(self._sent(request, doing).content, _DatasetId, doing).id
+            try:
+                return _read(self._sent(request, doing).content, _DatasetId, doing).id
+            except RateLimitedError:
+                raise
+            except TransientError as error:
+                raise TransientError(str(error), code="upload-lost") from error
 
     def download(self, url: str, path: Path, size: int | None) -> None:
         """Fetch a part of a result to the local disk, whole.

@@ -1,4 +1,4 @@
-"""What Cohere's embed jobs take, and the form of a request; known without an SDK."""
+"""What Cohere's embed jobs and batches take, and the form of a request; known without an SDK."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import replace
 import orjson
 
 from embedmill.batch_provider import BatchLimits
+from embedmill.cohere_models import MOST_INPUTS
 from embedmill.cohere_settings import CohereEmbedderSettings
+from embedmill.recipe import EmbeddingRecipe
+from embedmill.request_file import RequestTemplate
 
 # As of 29 November 2026. Stated by Cohere's API reference (datasets, embed jobs) and guides unless
 # said otherwise.
@@ -24,6 +27,9 @@ COHERE_LIMITS = BatchLimits(
     # Stated: no partial output, what was done is billed.
     cancelled_rows_are_kept=False,
 )
+# The same for its batches, as of the same day. Cohere states neither their limits nor what becomes
+# of one that is cancelled: nothing is cancelled that is still wanted.
+BATCH_LIMITS = replace(COHERE_LIMITS, inputs_per_request=MOST_INPUTS)
 # Kept by the job beside each vector.
 KEPT_FIELD = "chunk_id"
 
@@ -59,3 +65,24 @@ class DatasetTemplate:
 def cohere_limits(settings: CohereEmbedderSettings) -> BatchLimits:
     """:data:`COHERE_LIMITS`, with what is known of the model."""
     return replace(COHERE_LIMITS, tokens_per_input=settings.window)
+
+
+def batch_limits(settings: CohereEmbedderSettings) -> BatchLimits:
+    """:data:`BATCH_LIMITS`, with what is known of the model."""
+    return replace(
+        BATCH_LIMITS,
+        inputs_per_request=settings.inputs_per_request,
+        tokens_per_input=settings.window,
+        tokens_per_request=settings.tokens_per_request,
+    )
+
+
+def batch_template(recipe: EmbeddingRecipe) -> RequestTemplate:
+    """The constant part of all requests of a batch for a recipe."""
+    body = {
+        "input_type": recipe.document_input_type,
+        "embedding_types": ["float"],
+        # A text over the window would be cut, and nobody told.
+        "truncate": "NONE",
+    }
+    return RequestTemplate({"body": body}, texts="texts")

@@ -1,4 +1,4 @@
-"""Cohere's datasets and embed jobs as they come over the wire, and what they mean to us."""
+"""Cohere's datasets, embed jobs and batches as they come over the wire, and what they mean."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from embedmill.batch_provider import JobHandle, JobState, JobStatus
+from embedmill.batch_provider import JobCounts, JobError, JobHandle, JobState, JobStatus
 from embedmill.recipe import EmbeddingRecipe
+from embedmill.redaction import redacted
 
 PROVIDER = "cohere"
 # ``cancelling`` ends in ``cancelled``.
@@ -17,6 +18,15 @@ _STATUSES: dict[str, JobStatus] = {
     "complete": "succeeded",
     "cancelled": "cancelled",
     "failed": "failed",
+}
+BATCHES = "cohere_batches"
+_BATCH_STATUSES: dict[str, JobStatus] = {
+    "BATCH_STATUS_QUEUED": "pending",
+    "BATCH_STATUS_IN_PROGRESS": "running",
+    "BATCH_STATUS_CANCELING": "finalizing",
+    "BATCH_STATUS_COMPLETED": "succeeded",
+    "BATCH_STATUS_FAILED": "failed",
+    "BATCH_STATUS_CANCELED": "cancelled",
 }
 
 
@@ -76,10 +86,45 @@ class EmbedJob(msgspec.Struct):
     meta: Meta | None = None
 
 
+class JobId(msgspec.Struct):
+    """The reply to a creation."""
+
+    job_id: str
+
+
 class EmbedJobs(msgspec.Struct):
     """A listing: all of them."""
 
     embed_jobs: list[EmbedJob] = []
+
+
+class Batch(msgspec.Struct):
+    """A batch; counts of tokens come as texts."""
+
+    id: str
+    status: str = ""
+    name: str = ""
+    created_at: str = ""
+    input_dataset_id: str = ""
+    output_dataset_id: str | None = None
+    num_records: int | str | None = None
+    num_successful_records: int | str | None = None
+    num_failed_records: int | str | None = None
+    input_tokens: int | str | None = None
+    status_reason: str | None = None
+
+
+class BatchReply(msgspec.Struct):
+    """One batch."""
+
+    batch: Batch
+
+
+class BatchPage(msgspec.Struct):
+    """Part of a listing."""
+
+    batches: list[Batch] = []
+    next_page_token: str | None = None
 
 
 def name_of(job_key: str, fingerprint: str, recipe: EmbeddingRecipe) -> str:
@@ -121,3 +166,33 @@ def state_of(job: EmbedJob) -> JobState:
         output_file_id=job.output_dataset_id or None,
         tokens=None if tokens is None else int(tokens),
     )
+
+
+def handle_of_batch(batch: Batch) -> JobHandle:
+    """What finds the batch again."""
+    return JobHandle(BATCHES, batch.id, batch.input_dataset_id, moment_of(batch.created_at))
+
+
+def state_of_batch(batch: Batch) -> JobState:
+    """How the batch stands."""
+    status = _BATCH_STATUSES.get(batch.status, "unknown")
+    reason = redacted(batch.status_reason or "no reason given")
+    return JobState(
+        status=status,
+        raw_status=batch.status,
+        counts=JobCounts(
+            _count(batch.num_records) or 0,
+            _count(batch.num_successful_records) or 0,
+            _count(batch.num_failed_records) or 0,
+        ),
+        output_file_id=batch.output_dataset_id or None,
+        errors=(JobError("batch-failed", reason),) if status == "failed" else (),
+        tokens=_count(batch.input_tokens) or None,
+    )
+
+
+def _count(value: int | str | None) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return None

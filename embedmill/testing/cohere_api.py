@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embedmill.testing.cohere_account import Account, ApiError
+from embedmill.testing.cohere_batches import CohereBatches
 from embedmill.testing.cohere_datasets import CohereDatasets
 from embedmill.testing.cohere_embeddings import checked_request, reply_body, spoiled
 from embedmill.testing.cohere_faults import Fault
@@ -23,9 +24,14 @@ _ROUTES = RouteTable(
     ("GET", r"/v1/embed-jobs", "jobs.list"),
     ("GET", r"/v1/embed-jobs/([\w-]+)", "jobs.get"),
     ("POST", r"/v1/embed-jobs/([\w-]+)/cancel", "jobs.cancel"),
+    ("POST", r"/v2/batches", "batches.create"),
+    ("GET", r"/v2/batches", "batches.list"),
+    ("GET", r"/v2/batches/([\w-]+)", "batches.get"),
+    ("POST", r"/v2/batches/([\w-]+):cancel", "batches.cancel"),
     # Not of the real server: what was charged for.
     ("GET", r"/fake/bill", "bill"),
 )
+_TOO_FAST = "You are past the per minute request limit, please wait and try again later."
 
 
 class CohereApi:
@@ -38,6 +44,7 @@ class CohereApi:
         self._account = account
         self._datasets = CohereDatasets(account)
         self._jobs = CohereJobs(account, self._datasets)
+        self._batches = CohereBatches(account, self._datasets)
 
     def route_of(self, request: Request) -> tuple[str, tuple[str, ...]]:
         """The route."""
@@ -50,10 +57,9 @@ class CohereApi:
         """Refuse as planned."""
         match fault.do:
             case "rate-limit":
-                words = (
-                    "You are past the per minute request limit, please wait and try again later."
+                raise ApiError(
+                    429, _TOO_FAST, {"Retry-After": fault.value} if fault.value else None
                 )
-                raise ApiError(429, words, {"Retry-After": fault.value} if fault.value else None)
             case "bad-key":
                 raise ApiError(int(fault.value or 401), "invalid api token")
             case "no-money":
@@ -75,12 +81,15 @@ class CohereApi:
         if call.route != "embed":
             return Reply.of_json(self._records(call)[call.route]())
         asked = checked_request(_json_of(call.request), self._account.options)
+        wait = self._account.rates.arrived(asked.tokens, len(asked.texts))
+        if wait:
+            raise ApiError(429, _TOO_FAST, {"Retry-After": f"{wait:.3f}"})
         record = spoiled(reply_body(asked), call.faults)
         self._account.bill.add(Bill.DIRECT, asked.texts, asked.tokens)
         return Reply.of_json(record, headers={"num-tokens": str(asked.tokens)})
 
     def _records(self, call: Call[Fault]) -> dict[str, Callable[[], dict[str, Any]]]:
-        datasets, jobs, request = self._datasets, self._jobs, call.request
+        datasets, jobs, batches, request = self._datasets, self._jobs, self._batches, call.request
         url = f"http://{request.headers.get('host')}"
         return {
             "datasets.create": lambda: datasets.create(request, call.faults),
@@ -90,11 +99,14 @@ class CohereApi:
             "jobs.list": jobs.listed,
             "jobs.get": lambda: jobs.get(call.name),
             "jobs.cancel": lambda: jobs.cancel(call.name),
+            "batches.create": lambda: batches.create(_json_of(request)),
+            "batches.list": lambda: batches.listed(request.parameters),
+            "batches.get": lambda: batches.get(call.name),
+            "batches.cancel": lambda: batches.cancel(call.name),
         }
 
     def _refuse_key(self, key: str) -> None:
-        right = self._account.options.api_key
-        if not key or (right and key != right):
+        if self._account.refuses(key):
             raise ApiError(401, "invalid api token")
 
 

@@ -39,6 +39,46 @@ _SCHEMA = {
         },
     ],
 }
+_TEXT = ["null", "string"]
+
+
+def _record(name: str, **fields: object) -> dict[str, object]:
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": kind} for field, kind in fields.items()],
+    }
+
+
+_VECTORS = ["null", {"type": "array", "items": {"type": "array", "items": "float"}}]
+_BILLED = _record("billed_units", input_tokens=["null", "double"])
+_BATCH_SCHEMA = _record(
+    "row",
+    custom_id="string",
+    error=_TEXT,
+    body=[
+        "null",
+        _record(
+            "body",
+            id=_TEXT,
+            embeddings=_record("embeddings", float=_VECTORS),
+            texts=["null", {"type": "array", "items": "string"}],
+            meta=_record("meta", billed_units=_BILLED),
+        ),
+    ],
+)
+BATCH_INPUT = "batch-embed-v2-input"
+# Of a request in a batch: those of a request for vectors, without the model; the length of vectors
+# is refused.
+_BATCH_FIELDS = {
+    "texts",
+    "images",
+    "inputs",
+    "input_type",
+    "max_tokens",
+    "embedding_types",
+    "truncate",
+}
 
 
 def moment(seconds: float) -> str:
@@ -53,7 +93,7 @@ class FakeDataset:
     Attributes:
         id: of it.
         name: not unique.
-        kind: ``embed-input`` or ``embed-result``.
+        kind: of inputs and results, of jobs and batches.
         created: seconds since the epoch.
         rows: of an input.
         parts: bytes and rows of each part of a result.
@@ -111,8 +151,9 @@ class CohereDatasets:
             ApiError: the description is wrong.
         """
         query = request.parameters
-        if query.get("type") != "embed-input":
-            raise ApiError(400, f"invalid request: dataset type {query.get('type')}")
+        kind = query.get("type", "")
+        if kind not in {"embed-input", BATCH_INPUT}:
+            raise ApiError(400, f"invalid request: dataset type {kind}")
         name = query.get("name", "")
         if not 0 < len(name) < 50:
             raise ApiError(400, "invalid request: name must have fewer than 50 characters")
@@ -122,8 +163,11 @@ class CohereDatasets:
             content = value if part == "data" else content
         if len(content) > MOST_BYTES:
             raise ApiError(400, "invalid request: the dataset is larger than 1.5 GB")
-        dataset = self.add(name, "embed-input")
-        dataset.rows, dataset.error = _rows(content, request.query.get("keep_fields", []))
+        dataset = self.add(name, kind)
+        if kind == BATCH_INPUT:
+            dataset.rows, dataset.error = _requests(content)
+        else:
+            dataset.rows, dataset.error = _rows(content, request.query.get("keep_fields", []))
         if planned(faults, "refuse-dataset"):
             dataset.error = "planned to fail"
         return {"id": dataset.id}
@@ -182,9 +226,18 @@ class CohereDatasets:
 
 
 def avro_of(rows: Sequence[dict[str, Any]]) -> bytes:
-    """Rows of a result as a container file, some rows a block."""
+    """Rows of an embed job's result as a container file, some rows a block."""
+    return _container(_SCHEMA, rows)
+
+
+def batch_avro_of(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Rows of a batch's result as a container file, some rows a block."""
+    return _container(_BATCH_SCHEMA, rows)
+
+
+def _container(schema: dict[str, Any], rows: Sequence[dict[str, Any]]) -> bytes:
     out = io.BytesIO()
-    fastavro.writer(out, fastavro.parse_schema(_SCHEMA), rows, codec="deflate", sync_interval=2000)
+    fastavro.writer(out, fastavro.parse_schema(schema), rows, codec="deflate", sync_interval=2000)
     return out.getvalue()
 
 
@@ -201,3 +254,19 @@ def _rows(content: bytes, kept: Sequence[str]) -> tuple[list[dict[str, Any]], st
             return rows, f"line {number}: text is empty"
         rows.append({"text": text, **{name: record.get(name) for name in kept}})
     return rows, None if rows else "the dataset is empty"
+
+
+def _requests(content: bytes) -> tuple[list[dict[str, Any]], str | None]:
+    """The requests of a batch's input, and what is wrong with them."""
+    rows: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            record = orjson.loads(line)
+            name, body = record["custom_id"], record["body"]
+            unknown = set(body) - _BATCH_FIELDS | record.keys() - {"custom_id", "body"}
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return [], f"line {number} is no request with custom_id and body"
+        if unknown or not isinstance(name, str) or not name or name in rows:
+            return [], f"line {number}: unknown field {unknown}, or custom_id {name!r} not unique"
+        rows[name] = {"custom_id": name, "body": body}
+    return list(rows.values()), None if rows else "the dataset is empty"

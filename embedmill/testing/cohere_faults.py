@@ -16,7 +16,11 @@ Route = Literal[
     "jobs.list",
     "jobs.get",
     "jobs.cancel",
-    # Not a route: the n-th job that is created.
+    "batches.create",
+    "batches.list",
+    "batches.get",
+    "batches.cancel",
+    # Not a route: the n-th job or batch that is created.
     "job",
 ]
 Deed = Literal[
@@ -42,6 +46,8 @@ Deed = Literal[
     "double-rows",
     "unknown-row",
     "nan-rows",
+    # job: its rows, of a batch alone
+    "fail-rows",
     # embed. There is no index to be wrong: what is shuffled are texts and vectors alike.
     "shuffled-reply",
     "short-reply",

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 from embedmill.batch_providers.cohere import CohereJobProvider
-from embedmill.batch_providers.cohere_limits import DatasetTemplate
+from embedmill.batch_providers.cohere_batches import CohereBatchProvider
+from embedmill.batch_providers.cohere_limits import DatasetTemplate, batch_template
 from embedmill.batch_providers.openai import OpenAIBatchProvider
 from embedmill.batch_providers.openai_limits import limits_of, request_template
 from embedmill.batch_providers.voyage import voyage_provider
@@ -17,12 +18,17 @@ from embedmill.testing.job_rehearsal import JobRehearsal
 from embedmill.vector_encoding import normalised
 from embedmill.voyage_settings import VoyageEmbedderSettings, voyage_recipe
 
-PROVIDERS = ("openai", "voyage", "cohere")
+PROVIDERS = ("openai", "voyage", "cohere", "cohere_batches")
 KEY = "FAKE_PROVIDER_KEY"
 SERVERS = {
     "openai": (openai_server.OpenAIServer, openai_server.ServerOptions, openai_server.Fault),
     "voyage": (voyage_server.VoyageServer, voyage_server.ServerOptions, voyage_server.Fault),
     "cohere": (cohere_server.CohereServer, cohere_server.ServerOptions, cohere_server.Fault),
+    "cohere_batches": (
+        cohere_server.CohereServer,
+        cohere_server.ServerOptions,
+        cohere_server.Fault,
+    ),
 }
 
 
@@ -48,7 +54,7 @@ class ServedProvider:
         vectors = vectors_for(
             texts, self.recipe.model, self.recipe.dimension, self.recipe.document_input_type
         )
-        return normalised(vectors) if self.name == "cohere" else vectors
+        return normalised(vectors) if self.name.startswith("cohere") else vectors
 
     def charged_twice(self):
         times = {text: self.server.bill.times(text) for text in self.texts}
@@ -70,18 +76,27 @@ def _built(name, server, clock, more):
         settings = VoyageEmbedderSettings(kind="voyage", **{"dimensions": 256, **values, **more})
         recipe = voyage_recipe(settings, "cosine")
         return recipe, voyage_provider(settings, recipe, read_retries=0, sleep=sleep)
+    batches = name == "cohere_batches"
     settings = CohereEmbedderSettings(
         kind="cohere",
         mode="batch",
-        **{"model": "embed-english-light-v3.0", **values, **more},
+        jobs_through="batches" if batches else "embed_jobs",
+        **{
+            "model": "embed-v4.0" if batches else "embed-english-light-v3.0",
+            **values,
+            **more,
+        },
     )
     recipe = cohere_recipe(settings, "cosine")
-    return recipe, CohereJobProvider(settings, recipe, sleep=sleep, now=lambda: clock().timestamp())
+    kind = CohereBatchProvider if batches else CohereJobProvider
+    return recipe, kind(settings, recipe, sleep=sleep, now=lambda: clock().timestamp())
 
 
 def template_of(provider):
     if provider.name == "openai":
         return request_template(provider.recipe)
+    if provider.name == "cohere_batches":
+        return batch_template(provider.recipe)
     return VOYAGE_TEMPLATE if provider.name == "voyage" else DatasetTemplate()
 
 

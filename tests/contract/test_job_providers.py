@@ -21,11 +21,18 @@ from pipelines.ingest import ingest
 
 TEXTS = ["one", "two", "three", "one", "four", "five"]
 # What each provider calls the same thing.
-UPLOAD = {"openai": "files.create", "voyage": "files.create", "cohere": "datasets.create"}
-CREATE = {"openai": "batches.create", "voyage": "batches.create", "cohere": "jobs.create"}
-LIST = {"openai": "batches.list", "voyage": "batches.list", "cohere": "jobs.list"}
-POLL = {"openai": "batches.get", "voyage": "batches.get", "cohere": "jobs.get"}
-READ = {"openai": "files.content", "voyage": "files.content", "cohere": "datasets.part"}
+_BATCHES = ("openai", "voyage", "cohere_batches")
+UPLOAD = {
+    **dict.fromkeys(("openai", "voyage"), "files.create"),
+    **dict.fromkeys(("cohere", "cohere_batches"), "datasets.create"),
+}
+CREATE = {**dict.fromkeys(_BATCHES, "batches.create"), "cohere": "jobs.create"}
+LIST = {**dict.fromkeys(_BATCHES, "batches.list"), "cohere": "jobs.list"}
+POLL = {**dict.fromkeys(_BATCHES, "batches.get"), "cohere": "jobs.get"}
+READ = {
+    **dict.fromkeys(("openai", "voyage"), "files.content"),
+    **dict.fromkeys(("cohere", "cohere_batches"), "datasets.part"),
+}
 
 PASSING = {
     "nothing": [],
@@ -61,9 +68,19 @@ OF_ONE = {
         "a part ends between two blocks": [("datasets.part", "short", {"count": 900})],
         "the job is unknown at first": [("jobs.get", "not-found", {"times": 2})],
     },
+    "cohere_batches": {
+        "server errors": [("job", "fail-rows", {"count": 3})],
+        "a signed address has expired": [("datasets.part", "expired-link", {"times": 2})],
+        "a part ends between two blocks": [("datasets.part", "short", {"count": 900})],
+        "the batch is unknown at first": [("batches.get", "not-found", {"times": 2})],
+    },
 }
 # Settings of another recipe.
-OTHER = {"voyage": {"dimensions": 512}, "cohere": {"model": "embed-multilingual-light-v3.0"}}
+OTHER = {
+    "voyage": {"dimensions": 512},
+    "cohere": {"model": "embed-multilingual-light-v3.0"},
+    "cohere_batches": {"model": "embed-v5.0-fast"},
+}
 # Done, and charged for, and not delivered.
 LOST = {"results: a row is missing": 1}
 STOPS = {
@@ -170,7 +187,7 @@ def test_a_job_that_was_cancelled_is_followed_by_one_for_the_rest(rehearsals, pr
     assert {record.outcome.status for record in made.records()} == {"cancelled", "succeeded"}
 
 
-@pytest.mark.parametrize("provider", ["voyage", "cohere"])
+@pytest.mark.parametrize("provider", OTHER)
 def test_a_job_of_another_recipe_with_an_equal_file_is_not_taken_for_ours(rehearsals, provider):
     made = begun(rehearsals, provider, [("job", "stay", {"count": 0})])
     made.run(wait=False)
@@ -193,6 +210,7 @@ EMBEDDERS = {
     "openai": {"dimensions": 16, "tokenizer": "estimate"},
     "voyage": {"dimensions": 256},
     "cohere": {"model": "embed-english-light-v3.0"},
+    "cohere_batches": {"kind": "cohere", "jobs_through": "batches"},
 }
 
 

@@ -10,7 +10,7 @@ _HOUR = timedelta(hours=1)
 
 
 class JobQuota:
-    """Counts the jobs of this process and those that it took up; of others the provider tells."""
+    """Counts the jobs of this index version, by whatever process; of others the provider tells."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
@@ -19,6 +19,10 @@ class JobQuota:
     def created(self, when: datetime) -> None:
         """A job was created, or will be."""
         self._created.append(when)
+
+    def may_count(self, ended: datetime, now: datetime) -> bool:
+        """Whether it matters when a job was created that has ended."""
+        return self._limits.creations_per_hour is not None and now - ended < _HOUR
 
     def open_from(self, now: datetime) -> datetime | None:
         """When another job may be created; None: now."""

@@ -142,6 +142,12 @@ class JobRecords:
                 outcome = _outcome(self._read(JobOutcome, f"{folder}/outcome.json"))
                 yield folder.rsplit("/", 1)[-1], outcome
 
+    def handle(self, key: str) -> JobHandle | None:
+        """What finds a job again; None: it was never submitted."""
+        path = f"{self._folder}/{key}/submitted.json"
+        data = self._workspace.read(path)
+        return None if data is None else _handle(unsealed(data, path))
+
     def _jobs(self) -> tuple[set[str], list[str]]:
         """All paths, and the folders of jobs."""
         paths = {entry.path for entry in self._workspace.list(self._folder)}

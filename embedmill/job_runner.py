@@ -73,6 +73,7 @@ class JobRunner:
         for key, outcome in parts.records.outcomes():
             self._known.add(key)
             self._history.remember(outcome.tried(), outcome.alone, outcome.dead)
+            self._count_ended(key, outcome)
         for record in parts.records.open():
             self._known.add(record.intent.key)
             self._desk.take_up(record)
@@ -85,6 +86,15 @@ class JobRunner:
             self._history,
             drops_stale=parts.stale_share is not None,
         )
+
+    def _count_ended(self, key: str, outcome: JobOutcome) -> None:
+        """A job that an earlier process created within the hour counts, though it has ended."""
+        if not outcome.ended:
+            return
+        if self._quota.may_count(datetime.fromisoformat(outcome.ended), self._p.clock()):
+            handle = self._p.records.handle(key)
+            if handle is not None:
+                self._quota.created(handle.created_at)
 
     def close(self) -> None:
         """Close the provider's connections, where it has any."""

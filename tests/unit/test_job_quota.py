@@ -35,6 +35,19 @@ def test_no_more_jobs_are_created_in_an_hour_than_the_provider_takes():
     assert all(later - begun[at] >= timedelta(hours=1) for at, later in enumerate(begun[2:]))
 
 
+def test_jobs_of_an_earlier_process_that_have_ended_count_as_well():
+    limits = BatchLimits(window_s=86_400, inputs_per_file=2, creations_per_hour=2)
+    made = JobRehearsal(canaries=0, limits=limits, takes_s=60)
+    made.add(0, 0, list("abcd"))
+    made.run()
+    assert all(record.outcome is not None for record in made.records())
+    made.add(0, 1, ["e"])
+    made.run()
+    begun = [job.handle.created_at for job in made.provider.jobs]
+    assert len(begun) == 3
+    assert begun[2] - begun[0] >= timedelta(hours=1)
+
+
 def test_without_limits_all_are_created_at_once():
     begun = sent()
     assert begun[-1] - begun[0] < timedelta(minutes=1)

@@ -23,10 +23,12 @@ from embedmill.testing.request_rates import RateLimits
 from embedmill.testing.request_sender import RequestSender
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
-# A third of a minute: what a reply takes is lost in every window, and counts three times here.
-WINDOW_S = 20
+# A sixth of a minute: what a reply takes is lost in every window, and counts six times here.
+WINDOW_S = 10
+# Windows that are sent for: all that begin in the third part of one are looked at.
+WINDOWS = 1.4
 WORDS = (20, 25, 30)
-LIMITS = Limits(requests=500, tokens=10_000, window=WINDOW_S * SECOND, transit=2 * SECOND)
+LIMITS = Limits(requests=250, tokens=5_000, window=WINDOW_S * SECOND, transit=2 * SECOND)
 # Where other programs take the machine away for a second, nobody uses all of a limit.
 CHANCES = 3
 
@@ -96,11 +98,12 @@ def test_sixteen_workers_use_nearly_all_of_the_limits_and_never_more(open_execut
     executor, shares = open_executor(), []
     for _ in range(CHANCES):
         with counting_server() as server:
-            uses = Senders(executor, server).all("send", 2.1 * WINDOW_S, WORDS)
+            uses = Senders(executor, server).all("send", WINDOWS * WINDOW_S, WORDS)
             rates = server.account.rates
         require_limits(rates, [asdict(use) for use in uses])
         first = rates.arrivals[0].time
-        shares.append(share_used(rates.arrivals, first, first + 2 * LIMITS.window))
+        end = first + round((WINDOWS - 0.1) * LIMITS.window)
+        shares.append(share_used(rates.arrivals, first, end))
         if shares[-1] >= 0.95:
             return
     raise AssertionError(shares)
@@ -110,7 +113,7 @@ def test_one_refusal_cools_all_workers_down_and_is_the_last(open_executor):
     fault = Fault(at="embeddings", do="rate-limit", call=40, value="2")
     with counting_server(fault) as server:
         senders = Senders(open_executor(), server, workers=4)
-        uses = senders.all("send", 6, WORDS)
+        uses = senders.all("send", 5, WORDS)
         times = [arrival.time / SECOND for arrival in server.account.rates.arrivals]
     assert sum(use.throttled for use in uses) == 1
     gaps = [after - before for before, after in pairwise(times)]
@@ -152,9 +155,9 @@ def test_two_clusters_share_one_budget_in_redis(tmp_path):
             uses = sent_by_two_clusters(port, server.base_url)
             rates = server.account.rates
         require_limits(rates, uses)
-        begin = round(max(use["began"] for use in uses) * SECOND)
-        end = round(min(use["ended"] for use in uses) * SECOND)
-        shares.append(share_used(rates.arrivals, begin, end))
+        first = rates.arrivals[0].time
+        end = first + round((WINDOWS - 0.1) * LIMITS.window)
+        shares.append(share_used(rates.arrivals, first, end))
         if shares[-1] >= 0.95:
             had = [use["tokens"] for use in uses]
             assert max(had) <= 1.5 * min(had)
@@ -163,14 +166,23 @@ def test_two_clusters_share_one_budget_in_redis(tmp_path):
 
 
 def sent_by_two_clusters(port, base_url):
+    task = json.dumps(
+        {"limits": asdict(LIMITS), "seconds": WINDOWS * WINDOW_S, "words": WORDS, "workers": 4}
+    )
     clusters = [
         subprocess.Popen(
-            [sys.executable, CLUSTER, str(port), base_url, tenant, str(1.8 * WINDOW_S)],
+            [sys.executable, CLUSTER, str(port), base_url, tenant, task],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         for tenant in ("one", "other")
     ]
-    said = [cluster.communicate(timeout=150)[0] for cluster in clusters]
+    # Both begin at the same time, however long either took to start.
+    assert [cluster.stdout.readline() for cluster in clusters] == ["ready\n", "ready\n"]
+    for cluster in clusters:
+        cluster.stdin.write("go\n")
+        cluster.stdin.flush()
+    said = [cluster.communicate(timeout=100)[0] for cluster in clusters]
     assert [cluster.returncode for cluster in clusters] == [0, 0]
     return [json.loads(text.splitlines()[-1]) for text in said]

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from embedmill.assembly import Layers, watched_embedder_of
+from embedmill.budget_keeper import BudgetKeeper
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import embed_segment, probe_document
 from embedmill.rate_assembly import limiter_of, use_of
-from embedmill.rate_limiter import BudgetKeeper
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from embedmill.assembly import Layers, watched_embedder_of
+from embedmill.budget_keeper import BudgetKeeper
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedding import EmbedOutcome
 from embedmill.errors import EmbedmillError
 from embedmill.job_assembly import job_runner_of
 from embedmill.rate_assembly import limiter_of, use_of
-from embedmill.rate_limiter import BudgetKeeper
 from embedmill.run_context import RunContext
 from embedmill.scratch_folder import ScratchFolder
 from embedmill.segment import SegmentKey

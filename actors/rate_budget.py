@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from embedmill.budget_keeper import LocalKeeper
 from embedmill.executor import Line
 from embedmill.rate_budget import Answer, Ask, Limits
-from embedmill.rate_limiter import LocalKeeper
 
 
 class RateBudgetWorker(LocalKeeper):
@@ -34,21 +34,21 @@ class RunKeeper:
     line: Line
 
     def ask(self, ask: Ask) -> Answer:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         return cast(Answer, self.line.call("ask", ask))
 
     def settle(self, ticket: str, tokens: int | None) -> None:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         self.line.call("settle", ticket, tokens)
 
     def throttle(self, ticket: str, retry_after: int | None) -> int:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         return cast(int, self.line.call("throttle", ticket, retry_after))
 
     def lose(self, ticket: str) -> None:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         self.line.call("lose", ticket)
 
     def withdraw(self, ticket: str) -> None:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         self.line.call("withdraw", ticket)

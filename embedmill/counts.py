@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 
@@ -94,6 +94,9 @@ class RateUse(_Additive):
         throttled: refusals of the provider for the rate.
         waited_s: for permits, all workers together.
         dollars: charged for, by the price in the settings.
+        stated_requests: by the minute, that the provider allows the account, where that is less
+            than the settings say; the lowest that any worker was told. 0: it did not say so.
+        stated_tokens: likewise.
     """
 
     requests: int = 0
@@ -101,6 +104,20 @@ class RateUse(_Additive):
     throttled: int = 0
     waited_s: float = 0.0
     dollars: float = 0.0
+    stated_requests: int = 0
+    stated_tokens: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        # Named: a slotted dataclass is another class than the one that super() looks for.
+        return replace(
+            _Additive.__add__(self, other),
+            stated_requests=_lowest(self.stated_requests, other.stated_requests),
+            stated_tokens=_lowest(self.stated_tokens, other.stated_tokens),
+        )
+
+
+def _lowest(one: int, other: int) -> int:
+    return min(one or other, other or one)
 
 
 @dataclass(frozen=True, slots=True)

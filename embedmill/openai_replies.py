@@ -21,6 +21,7 @@ from embedmill.errors import (
     TransientError,
 )
 from embedmill.redaction import redacted
+from embedmill.stated_limits import duration
 
 # All mean that waiting does not help. OpenAI's error codes guide, as of November 2026; the SDK
 # retries them like rate limits.
@@ -37,11 +38,12 @@ NO_MONEY = frozenset(
 )
 # The provider's name of :data:`~embedmill.batch_provider.QUEUE_FULL`.
 TOKEN_LIMIT = "token_limit_exceeded"  # noqa: S105, the name of an error
+# Code of a rate limit that no waiting helps against: the request alone exceeds it.
+TOO_LARGE = "larger-than-the-rate"
+_TOO_LARGE = re.compile(r"^request too large|tokens must be reduced", re.IGNORECASE)
 # A 400 about one of these is about the settings: every row would fail alike.
 _SETTINGS_PARAMS = frozenset({"model", "dimensions", "encoding_format", "user"})
 _RETRIED = frozenset({408, 409, 425, 499})
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MESSAGE_LIMIT = 400
 
 
@@ -105,7 +107,9 @@ def error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
     if TOKEN_LIMIT in {detail.code, detail.type}:
         return TransientError(message, code=QUEUE_FULL)
     if reply.status == 429:
-        return RateLimitedError(message, retry_after=retry_after(reply, detail.message, now))
+        code = TOO_LARGE if _TOO_LARGE.search(detail.message) else ""
+        wait = retry_after(reply, detail.message, now)
+        return RateLimitedError(message, retry_after=wait, code=code)
     if reply.status >= 500 or reply.status in _RETRIED:
         return TransientError(message, code=f"http-{reply.status}")
     if reply.status == 404:
@@ -173,13 +177,13 @@ def retry_after(reply: ErrorReply, message: str, now: float) -> float | None:
         stated = _until(headers.get("retry-after"), now)
     if stated is None:
         resets = [
-            _duration(headers.get(f"x-ratelimit-reset-{what}", ""))
+            duration(headers.get(f"x-ratelimit-reset-{what}", ""))
             for what in ("requests", "tokens")
             if headers.get(f"x-ratelimit-remaining-{what}") == "0"
         ]
         stated = max((seconds for seconds in resets if seconds is not None), default=None)
     if stated is None:
-        stated = _duration(message.partition("try again in ")[2].split(" ")[0])
+        stated = duration(message.partition("try again in ")[2].split(" ")[0])
     return stated
 
 
@@ -196,11 +200,6 @@ def _until(value: str | None, now: float) -> float | None:
         return max(0.0, parsedate_to_datetime(value).timestamp() - now) if value else None
     except (ValueError, OverflowError):
         return None
-
-
-def _duration(value: str) -> float | None:
-    parts = _DURATION.findall(value)
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts) if parts else None
 
 
 def _phrase(status: int) -> str:

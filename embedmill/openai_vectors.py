@@ -24,6 +24,7 @@ from embedmill.recipe import EmbeddingRecipe
 from embedmill.vector_encoding import from_bytes, from_numbers, normalised
 
 _T = TypeVar("_T")
+_QUOTE = ord('"')
 
 
 class EmbeddingItem(msgspec.Struct):
@@ -147,6 +148,42 @@ def decoded(
     form: VectorForm = AS_SENT,
 ) -> DecodedVectors:
     """Decode and check the vectors of items, in the order given."""
+    found = _plain_rows(items, recipe)
+    vectors, failures = (found, {}) if found is not None else _rows(items, recipe, form)
+    vectors, checked = checked_rows(normalised(vectors) if form.renormalise else vectors, recipe)
+    return DecodedVectors(vectors, checked | failures)
+
+
+def _plain_rows(
+    items: Sequence[EmbeddingItem | NumbersItem], recipe: EmbeddingRecipe
+) -> Vectors | None:
+    """All vectors in one go; None unless each is base64 of as many floats as there should be.
+
+    A third of the time that one after the other takes. Texts that are padded cannot be joined.
+    """
+    size = 4 * recipe.dimension
+    if recipe.dtype != "float32" or size % 3 or not items:
+        return None
+    width = size // 3 * 4 + 2
+    texts = []
+    for item in items:
+        if isinstance(item, NumbersItem):
+            return None
+        text = memoryview(item.embedding)
+        if len(text) != width or text[0] != _QUOTE:
+            return None
+        texts.append(text[1:-1])
+    try:
+        packed = pybase64.b64decode(b"".join(texts), validate=True)
+        return np.frombuffer(packed, "<f4").reshape(len(items), recipe.dimension)
+    except ValueError:
+        return None
+
+
+def _rows(
+    items: Sequence[EmbeddingItem | NumbersItem], recipe: EmbeddingRecipe, form: VectorForm
+) -> tuple[Vectors, dict[int, PermanentError]]:
+    """One vector after the other, and why some could not be read."""
     kind = "float" if recipe.dtype == "float32" else recipe.dtype
     vectors = np.full((len(items), recipe.dimension), np.nan, np.float32)
     failures: dict[int, PermanentError] = {}
@@ -164,22 +201,22 @@ def decoded(
                 f"a vector of {vector.size} components, the recipe says {recipe.dimension}",
                 code="dimension",
             )
-    vectors, checked = checked_rows(normalised(vectors) if form.renormalise else vectors, recipe)
-    return DecodedVectors(vectors, checked | failures)
+    return vectors, failures
 
 
 def _vector_of(item: EmbeddingItem | NumbersItem, kind: str) -> Vectors:
     if isinstance(item, NumbersItem):
         return item.embedding if kind == "float" else from_numbers(item.embedding.tolist(), kind)
-    encoded = bytes(item.embedding)
-    if encoded[:1] == b'"':
+    encoded = memoryview(item.embedding)
+    if encoded[0] == _QUOTE:
         return from_bytes(_packed(encoded), kind)
     return from_numbers(orjson.loads(encoded), kind)
 
 
-def _packed(encoded: bytes) -> bytes:
+def _packed(encoded: memoryview) -> bytes:
     """The bytes of a base64 text in its quotes; ValueError where it is none."""
-    if b"\\" in encoded:
+    try:
+        return pybase64.b64decode(encoded[1:-1], validate=True)
+    except ValueError:
         # Slashes may be escaped; the JSON decoder reads base64 by itself, escapes and all.
-        return _decode_bytes(encoded)
-    return pybase64.b64decode(memoryview(encoded)[1:-1], validate=True)
+        return _decode_bytes(bytes(encoded))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, assert_never
 
+from embedmill.budget_keeper import BudgetKeeper, LocalKeeper
 from embedmill.counts import RateUse
 from embedmill.errors import MissingExtraError
 from embedmill.rate_budget import NANO, SECOND, Limits
@@ -17,7 +18,7 @@ from embedmill.rate_budget_settings import (
     RedisSettings,
     SliceSettings,
 )
-from embedmill.rate_limiter import BudgetKeeper, Holder, LocalKeeper, RateLimiter
+from embedmill.rate_limiter import Holder, RateLimiter
 from embedmill.settings import EmbedderSettings, RemoteEmbedderSettings
 from embedmill.settings_file import resolve_secret
 
@@ -37,8 +38,7 @@ def rate_budget_of(settings: EmbedderSettings) -> RateBudgetSettings | None:
 
 def limits_of(settings: RateBudgetSettings) -> Limits:
     """What all who share the budget may do together."""
-    shared_by = settings.shared_by
-    share = shared_by.share if isinstance(shared_by, SliceSettings) else 1.0
+    share = _share_of(settings)
     price = settings.dollars_per_million_tokens or 0.0
     money = None if settings.dollars is None else round(settings.dollars * NANO)
     return Limits(
@@ -49,6 +49,11 @@ def limits_of(settings: RateBudgetSettings) -> Limits:
         price=round(price * NANO / 1_000),
         transit=round(settings.transit_s * SECOND),
     )
+
+
+def _share_of(settings: RateBudgetSettings) -> float:
+    shared_by = settings.shared_by
+    return shared_by.share if isinstance(shared_by, SliceSettings) else 1.0
 
 
 def _part(limit: int | None, share: float) -> int | None:
@@ -97,6 +102,7 @@ def limiter_of(
         hold_s=_timeout_of(settings) + _GRACE_S,
         patience_s=min(_PATIENCE_S, deadline_s / 2),
         deadline_s=deadline_s,
+        share=_share_of(budget),
     )
     return RateLimiter(keeper, limits, holder, clock=clock, sleep=sleep)
 

@@ -51,6 +51,19 @@ if state.day ~= day then state.day, state.spent = day, 0 end
 
 -- Meters.
 
+-- The account's limits, where its provider has stated lower ones than the settings; the last counts.
+
+local function heed(stated)
+  for _, meter in ipairs({'requests', 'tokens'}) do
+    local told = 'stated_' .. meter
+    if stated and stated[meter] > 0 then state[told] = stated[meter] end
+    local limit = state[told] or 0
+    if limit > 0 and (limits[meter] == 0 or limit < limits[meter]) then limits[meter] = limit end
+  end
+end
+
+heed(given.stated)
+
 local part_length = math.max(1, math.floor(limits.window / PARTS))
 local catch_up = math.floor(limits.window / CATCH_UP)
 

@@ -11,10 +11,11 @@ over. What it may have sent counts as sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from embedmill.rate_meter import Meter
+from embedmill.stated_limits import UNSTATED, StatedLimits
 
 SECOND, NANO = 10**6, 10**9
 # How long ahead of its start a permit is granted at most: whoever asks can wait out the rest by
@@ -64,6 +65,14 @@ class Limits:
         """Nanodollars."""
         return tokens * self.price // 1000
 
+    def under(self, stated: StatedLimits) -> Self:
+        """These limits, or the account's where it has lower ones."""
+        return replace(
+            self,
+            requests=_lower(self.requests, stated.requests),
+            tokens=_lower(self.tokens, stated.tokens),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -82,6 +91,7 @@ class Ask:
         holder: name of the process that asks.
         paid: nanodollars that it was charged so far: a budget that was begun anew in the middle of
             a run learns what was spent from those who live.
+        stated: what the provider told this process about the account's limits.
     """
 
     ticket: str
@@ -93,6 +103,7 @@ class Ask:
     weight: int = 1
     holder: str = ""
     paid: int = 0
+    stated: StatedLimits = UNSTATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,10 @@ class Answer:
     why: Why
     wait: int
     since: int
+
+
+def _lower(limit: int | None, stated: int) -> int | None:
+    return limit if not stated else min(stated, limit or stated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,7 @@ class RateBudget:
 
     def __init__(self, limits: Limits, now: int) -> None:
         self._limits = limits
+        self._stated = UNSTATED
         self._requests = Meter(limits.requests, limits.window, now)
         self._tokens = Meter(limits.tokens, limits.window, now)
         self._leases: dict[str, _Lease] = {}
@@ -159,6 +175,7 @@ class RateBudget:
         self._forget(now)
         since = ask.since or now
         self._learn(ask)
+        self._heed(ask.stated)
         if ask.ticket in self._leases:
             return Answer("granted", max(0, self._leases[ask.ticket].start - now), since)
         if ask.whole and not self._affordable(ask.whole):
@@ -245,6 +262,18 @@ class RateBudget:
         if ask.paid > known:
             self._paid[ask.holder] = ask.paid
             self.spent += ask.paid - known
+
+    def _heed(self, stated: StatedLimits) -> None:
+        """The account's limits bind where they are lower than the settings'; the last word counts.
+
+        Who was not told anything yet takes nothing back.
+        """
+        told = self._stated.then(stated)
+        if told != self._stated:
+            self._stated = told
+            limits = self._limits.under(told)
+            self._requests.keep_to(limits.requests)
+            self._tokens.keep_to(limits.tokens)
 
     def _affordable(self, tokens: int) -> bool:
         money = self._limits.money

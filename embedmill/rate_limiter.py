@@ -23,14 +23,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
+from embedmill.budget_keeper import BudgetKeeper
 from embedmill.counts import RateUse
 from embedmill.errors import RateLimitedError, StopRunError, TransientError
-from embedmill.rate_budget import NANO, SECOND, Answer, Ask, Limits, RateBudget
+from embedmill.rate_budget import NANO, SECOND, Answer, Ask, Limits
+from embedmill.stated_limits import UNSTATED, StatedLimits
 
 log = logging.getLogger(__name__)
 # Of the transit, for the way from the keeper to the moment of sending; the rest is for the network.
@@ -47,70 +48,6 @@ _LATE_TRIES = 5
 _PER_WINDOW = 100
 
 
-class BudgetKeeper(Protocol):
-    """Holds a rate budget for many; any thread may call it.
-
-    Every method may raise :class:`~embedmill.errors.TransientError` when it cannot be reached.
-    """
-
-    def ask(self, ask: Ask) -> Answer:
-        """See :meth:`RateBudget.ask`."""
-        ...
-
-    def settle(self, ticket: str, tokens: int | None) -> None:
-        """See :meth:`RateBudget.settle`."""
-        ...
-
-    def throttle(self, ticket: str, retry_after: int | None) -> int:
-        """See :meth:`RateBudget.throttle`."""
-        ...
-
-    def lose(self, ticket: str) -> None:
-        """See :meth:`RateBudget.lose`."""
-        ...
-
-    def withdraw(self, ticket: str) -> None:
-        """See :meth:`RateBudget.withdraw`."""
-        ...
-
-
-class LocalKeeper:
-    """A rate budget in this process."""
-
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._budget = RateBudget(limits, self._now())
-
-    def _now(self) -> int:
-        return round(self._clock() * SECOND)
-
-    def ask(self, ask: Ask) -> Answer:
-        """See :class:`BudgetKeeper`."""
-        with self._lock:
-            return self._budget.ask(ask, self._now())
-
-    def settle(self, ticket: str, tokens: int | None) -> None:
-        """See :class:`BudgetKeeper`."""
-        with self._lock:
-            self._budget.settle(ticket, tokens, self._now())
-
-    def throttle(self, ticket: str, retry_after: int | None) -> int:
-        """See :class:`BudgetKeeper`."""
-        with self._lock:
-            return self._budget.throttle(ticket, retry_after, self._now())
-
-    def lose(self, ticket: str) -> None:
-        """See :class:`BudgetKeeper`."""
-        with self._lock:
-            self._budget.lose(ticket)
-
-    def withdraw(self, ticket: str) -> None:
-        """See :class:`BudgetKeeper`."""
-        with self._lock:
-            self._budget.withdraw(ticket, self._now())
-
-
 @dataclass(frozen=True, slots=True)
 class Holder:
     """How a process asks.
@@ -121,6 +58,7 @@ class Holder:
         hold_s: after so many seconds without an end a request's place is free again.
         patience_s: that a turn waits for its first permit at most.
         deadline_s: of a piece of work, for whoever waits for it.
+        share: of what the provider states as the account's limits.
     """
 
     tenant: str = ""
@@ -128,6 +66,7 @@ class Holder:
     hold_s: float = 130.0
     patience_s: float = 600.0
     deadline_s: float = math.inf
+    share: float = 1.0
 
 
 class RateLimiter:
@@ -144,6 +83,8 @@ class RateLimiter:
     ) -> None:
         self.keeper = keeper
         self.limits = limits
+        self.stated = UNSTATED
+        self._set = limits
         self.holder = holder
         self.clock = clock
         self.sleep = sleep
@@ -203,6 +144,21 @@ class RateLimiter:
         # Smaller ones would meet the limit of requests first.
         requests = min(self.limits.requests or _PER_WINDOW, _PER_WINDOW)
         return max(1, min(most, self.limits.tokens // requests))
+
+    def heed(self, headers: Mapping[str, str]) -> None:
+        """Learn the account's limits from a reply: they bind where the settings' are higher."""
+        told = self.stated.then(StatedLimits.of(headers).shared(self.holder.share))
+        if told == self.stated:
+            return
+        self.stated = told
+        self.limits = limits = self._set.under(told)
+        if limits == self._set:
+            return
+        log.warning(
+            "the provider's limits are lower than those of embedder.rate_budget, and are kept: %s",
+            told,
+        )
+        self.note(RateUse(stated_requests=told.requests, stated_tokens=told.tokens))
 
     def ticket(self) -> str:
         """A name for a request that no other has."""
@@ -303,6 +259,7 @@ class Turn:
             weight=holder.weight,
             holder=self._limiter.name,
             paid=self._limiter.paid,
+            stated=self._limiter.stated,
         )
 
     def _slack(self) -> float:

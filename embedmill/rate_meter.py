@@ -27,6 +27,10 @@ class Meter:
         self._parts: dict[int, int] = {}
         self._forgotten = 0
 
+    def keep_to(self, limit: int | None) -> None:
+        """Change the limit from now on; what was taken stays noted."""
+        self._limit = limit
+
     def charged(self, amount: int) -> int:
         """What is taken for an amount: one over the limit goes alone in a window."""
         return amount if self._limit is None else min(amount, self._limit)

@@ -71,25 +71,25 @@ class RedisKeeper:
             ) from error
 
     def ask(self, ask: Ask, now: int = 0) -> Answer:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         why, wait, since = self._do("ask", asdict(ask), now)
         return Answer(why, wait, since)
 
     def settle(self, ticket: str, tokens: int | None, now: int = 0) -> None:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         self._do("settle", {"ticket": ticket, "tokens": -1 if tokens is None else tokens}, now)
 
     def throttle(self, ticket: str, retry_after: int | None, now: int = 0) -> int:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         given = {"ticket": ticket, "retry_after": retry_after or 0}
         return cast(int, self._do("throttle", given, now)[0])
 
     def lose(self, ticket: str, now: int = 0) -> None:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         self._do("lose", {"ticket": ticket}, now)
 
     def withdraw(self, ticket: str, now: int = 0) -> None:
-        """See :class:`~embedmill.rate_limiter.BudgetKeeper`."""
+        """See :class:`~embedmill.budget_keeper.BudgetKeeper`."""
         self._do("withdraw", {"ticket": ticket}, now)
 
     def close(self) -> None:

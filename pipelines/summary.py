@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from embedmill.counts import RateUse, WriteCounts
 from embedmill.job_summary import bill
 from embedmill.run_report import RunReport
+from embedmill.stated_limits import StatedLimits
 
 
 def summary(report: RunReport) -> Iterator[str]:
@@ -53,9 +54,11 @@ def summary(report: RunReport) -> Iterator[str]:
 
 def _used(rate: RateUse) -> str:
     price = f", ${rate.dollars:,.4f}" if rate.dollars else ""
+    stated = StatedLimits(rate.stated_requests, rate.stated_tokens)
+    kept = f"; the provider allows {stated}, less than the settings say" if str(stated) else ""
     return (
         f"{rate.requests:,} in realtime, {rate.throttled:,} refused for the rate, "
-        f"{rate.tokens:,} tokens{price}; {rate.waited_s:,.1f} s waited for the rate budget"
+        f"{rate.tokens:,} tokens{price}; {rate.waited_s:,.1f} s waited for the rate budget{kept}"
     )
 
 

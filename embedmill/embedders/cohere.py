@@ -6,7 +6,7 @@ replies and NaN for good.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,16 +14,9 @@ import msgspec
 from embedmill.cohere_models import COHERE_MODELS
 from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Role
+from embedmill.embedders.endpoint import Answer, Pending
 from embedmill.embedders.json_requests import JsonRequests, OpenReply
-from embedmill.embedders.remote import (
-    PATIENT,
-    READING,
-    Answer,
-    Pending,
-    RemoteEmbedder,
-    RequestLimits,
-    Waiting,
-)
+from embedmill.embedders.remote import PATIENT, READING, RemoteEmbedder, RequestLimits, Waiting
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import EmbeddingItem, VectorForm, decode_lenient, decoded
 from embedmill.rate_limiter import RateLimiter
@@ -84,14 +77,14 @@ class CohereEndpoint:
         self._body = {**body, "embedding_types": [wire_type]}
         self._wire_type = wire_type
 
-    def ask(self, texts: Sequence[str], role: Role) -> OpenReply:
-        """See :class:`~embedmill.embedders.remote.Endpoint`."""
+    def request(self, texts: Sequence[str], role: Role) -> Callable[[], OpenReply]:
+        """See :class:`~embedmill.embedders.endpoint.Endpoint`."""
         told = self._recipe.input_type(role)
         body = {**self._body, "input_type": told, "texts": texts}
-        return self._requests.post(body, doing=_doing(texts))
+        return self._requests.request(body, doing=_doing(texts))
 
     def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
-        """See :class:`~embedmill.embedders.remote.Endpoint`."""
+        """See :class:`~embedmill.embedders.endpoint.Endpoint`."""
         try:
             body = decode_lenient(reply.read(), _decode, CohereBody)
         except ValueError as error:
@@ -150,6 +143,7 @@ def cohere_embedder(
         timeout_s=settings.timeout_s,
         connections=settings.requests_at_a_time + READING,
         now=waiting.now,
+        heed=limiter.heed,
     )
     wire_type = "base64" if settings.base64 else settings.vector_type
     endpoint = CohereEndpoint(requests, recipe, body, wire_type)

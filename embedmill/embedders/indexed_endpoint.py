@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from embedmill.embedder import Role
+from embedmill.embedders.endpoint import Answer, Pending
 from embedmill.embedders.json_requests import JsonRequests, OpenReply
-from embedmill.embedders.remote import Answer, Pending
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import AS_SENT, VectorForm, decode_body, decoded
 from embedmill.recipe import EmbeddingRecipe
@@ -36,14 +36,14 @@ class IndexedEndpoint:
         self._body = body
         self._form = form
 
-    def ask(self, texts: Sequence[str], role: Role) -> OpenReply:
-        """See :class:`~embedmill.embedders.remote.Endpoint`."""
+    def request(self, texts: Sequence[str], role: Role) -> Callable[[], OpenReply]:
+        """See :class:`~embedmill.embedders.endpoint.Endpoint`."""
         told = self._recipe.input_type(role)
         body = {**self._body, "input": texts} | ({"input_type": told} if told else {})
-        return self._requests.post(body, doing=_doing(texts))
+        return self._requests.request(body, doing=_doing(texts))
 
     def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
-        """See :class:`~embedmill.embedders.remote.Endpoint`."""
+        """See :class:`~embedmill.embedders.endpoint.Endpoint`."""
         try:
             body = decode_body(reply.read())
         except ValueError as error:

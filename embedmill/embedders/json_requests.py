@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from weakref import finalize
 
 import httpx2
@@ -59,6 +60,7 @@ class JsonRequests:
         timeout_s: float,
         connections: int,
         now: Callable[[], float] = time.time,
+        heed: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """Connect later.
 
@@ -68,11 +70,13 @@ class JsonRequests:
             timeout_s: silence after which a request counts as lost.
             connections: that are kept open.
             now: seconds since the epoch, for waits that a reply gives as a date.
+            heed: reads the headers of every reply.
 
         Raises:
             SettingsError: the address is none.
         """
         self._url = url
+        self._heed = heed
         self._now = now
         self._client = httpx2.Client(
             headers={"Content-Type": "application/json", "Accept": "application/json", **headers},
@@ -92,11 +96,20 @@ class JsonRequests:
         """Close the connections."""
         self._client.close()
 
-    def post(self, body: object, *, doing: str) -> OpenReply:
-        """Post, and wait until the reply begins: the provider has done its work then.
+    def request(self, body: object, *, doing: str) -> Callable[[], OpenReply]:
+        """A request that posts when it is called, as :meth:`post` does.
 
         Args:
             body: to send as JSON.
+            doing: what is asked for, for messages.
+        """
+        return partial(self.post, orjson.dumps(body), doing=doing)
+
+    def post(self, content: bytes, *, doing: str) -> OpenReply:
+        """Post, and wait until the reply begins: the provider has done its work then.
+
+        Args:
+            content: JSON.
             doing: what is asked for, for messages.
 
         Raises:
@@ -105,7 +118,7 @@ class JsonRequests:
             PermanentError: it refuses the request for what it holds.
             StopRunError: key, money, address: no request can succeed.
         """
-        request = self._client.build_request("POST", self._url, content=orjson.dumps(body))
+        request = self._client.build_request("POST", self._url, content=content)
         try:
             reply = self._client.send(request, stream=True)
         except httpx2.UnsupportedProtocol as error:
@@ -116,6 +129,7 @@ class JsonRequests:
             ) from error
         except httpx2.HTTPError as error:
             raise _lost(error, doing) from error
+        self._heed(reply.headers)
         opened = OpenReply(reply, doing)
         if reply.is_success:
             return opened

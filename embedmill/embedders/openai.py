@@ -50,6 +50,7 @@ def openai_embedder(
         timeout_s=settings.timeout_s,
         connections=settings.requests_at_a_time + READING,
         now=waiting.now,
+        heed=limiter.heed,
     )
     return RemoteEmbedder(IndexedEndpoint(requests, recipe, body), recipe, limits, limiter, waiting)
 
@@ -83,6 +84,7 @@ def compatible_embedder(
         timeout_s=settings.timeout_s,
         connections=settings.requests_at_a_time + READING,
         now=waiting.now,
+        heed=limiter.heed,
     )
     return RemoteEmbedder(
         IndexedEndpoint(requests, recipe, body, form), recipe, limits, limiter, waiting

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
 from embedmill.batching import by_halves
 from embedmill.embedder import EmbeddedTexts, Role, Vectors
+from embedmill.embedders.endpoint import Answer, Endpoint
 from embedmill.errors import (
     EmbedmillError,
     PermanentError,
@@ -22,6 +22,7 @@ from embedmill.errors import (
     StopRunError,
     TransientError,
 )
+from embedmill.openai_replies import TOO_LARGE
 from embedmill.openai_tokens import packing_counter
 from embedmill.rate_limiter import RateLimiter, Turn
 from embedmill.recipe import EmbeddingRecipe
@@ -34,6 +35,10 @@ _COUNTED = 256
 READING = 2
 # A text that no model refuses.
 _HARMLESS = "text"
+
+
+class _OverTheLimitError(PermanentError):
+    """A request that can never be sent, whatever its texts say; parts of it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,60 +74,6 @@ class Waiting:
 
 
 PATIENT = Waiting()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one request brought, row for row of the texts that were sent.
-
-    Attributes:
-        vectors: checked against the recipe; NaN where the text failed.
-        failures: by row.
-        tokens: charged for; 0 where the server does not say.
-    """
-
-    vectors: Vectors
-    failures: Mapping[int, PermanentError]
-    tokens: int
-
-
-class Pending(Protocol):
-    """A reply that has begun: the provider has done its work."""
-
-    def read(self) -> bytes:
-        """All of it.
-
-        Raises:
-            TransientError: it broke off.
-        """
-        ...
-
-
-class Endpoint(Protocol):
-    """One address of one provider. Several threads may use it at a time."""
-
-    def ask(self, texts: Sequence[str], role: Role) -> Pending:
-        """Send one request for vectors, and wait until the reply begins.
-
-        Raises:
-            PermanentError: the server refuses this request for what it holds.
-            RateLimitedError: too much was asked for of late.
-            TransientError: no reply.
-            StopRunError: key, money, settings: no request can succeed.
-        """
-        ...
-
-    def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
-        """Read the reply: an answer for each text, or none for any.
-
-        Raises:
-            TransientError: it broke off, or cannot be used.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
 
 
 @dataclass(slots=True)
@@ -280,6 +231,8 @@ class RemoteEmbedder:
         try:
             texts = [rows.texts[row] for row in chosen]
             answer = self._patiently(turn, texts, rows.role, expected)
+        except _OverTheLimitError:
+            raise
         except PermanentError:
             rows.tokens.append(self._prove(turn, rows.role))
             raise
@@ -312,20 +265,22 @@ class RemoteEmbedder:
 
     def _patiently(self, turn: Turn, texts: Sequence[str], role: Role, tokens: int) -> Answer:
         waited, troubles = 0.0, 0
+        # Before its turn: the provider has nothing to do while a request is written out.
+        send = self._endpoint.request(texts, role)
         while True:
+            self._require_smaller(texts, tokens)
             with ExitStack() as wire:
                 wire.enter_context(self._wire)
                 permit = turn.acquire(tokens)
                 try:
-                    reply = self._endpoint.ask(texts, role)
+                    reply = send()
                     # The provider is done with it: another one may be sent meanwhile.
                     wire.close()
                     answer = self._endpoint.answer(reply, texts)
                 except RateLimitedError as error:
                     # The next permit waits that long.
                     waited += permit.throttled(error.retry_after)
-                    if waited > self._waiting.patience_s:
-                        raise
+                    self._require_patience(waited, error)
                 except TransientError:
                     permit.lost()
                     troubles += 1
@@ -338,6 +293,23 @@ class RemoteEmbedder:
                 else:
                     permit.settle(answer.tokens or None)
                     return answer
+
+    def _require_patience(self, waited: float, error: RateLimitedError) -> None:
+        """Go on only where waiting helps."""
+        if error.code == TOO_LARGE:
+            raise _OverTheLimitError(str(error), code=TOO_LARGE) from error
+        if waited > self._waiting.patience_s:
+            raise error
+
+    def _require_smaller(self, texts: Sequence[str], tokens: int) -> None:
+        """Have a request halved that has more tokens than the account may send in a minute.
+
+        Raises:
+            _OverTheLimitError: it has; replies have told so since it was put together.
+        """
+        limit = self._limiter.limits.tokens
+        if limit is not None and tokens > limit and len(texts) > 1:
+            raise _OverTheLimitError(f"{tokens:,} tokens; {limit:,} may be sent in a minute")
 
 
 def _worst_first(
@@ -363,6 +335,8 @@ def _unsendable(text: str) -> PermanentError | None:
 
 
 def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

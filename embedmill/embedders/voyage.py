@@ -49,6 +49,7 @@ def voyage_embedder(
         timeout_s=settings.timeout_s,
         connections=settings.requests_at_a_time + READING,
         now=waiting.now,
+        heed=limiter.heed,
     )
     form = VectorForm(renormalise=settings.vector_type != "float")
     return RemoteEmbedder(

@@ -8,9 +8,10 @@ import time
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
+from embedmill.budget_keeper import BudgetKeeper
 from embedmill.counts import RateUse
 from embedmill.rate_budget import Limits
-from embedmill.rate_limiter import BudgetKeeper, Holder, Permit, RateLimiter, Turn
+from embedmill.rate_limiter import Holder, Permit, RateLimiter, Turn
 
 # In one piece of work.
 _REQUESTS = 8

@@ -37,8 +37,9 @@ class RemoteRig:
     def __init__(self, *deeds, **options):
         module = self.module
         faults = [module.Fault(at=self.route, **deed) for deed in deeds]
-        self.server = self.server_type(faults, options=module.ServerOptions(**options))
         self.slept = []
+        options = module.ServerOptions(clock=lambda: sum(self.slept), **options)
+        self.server = self.server_type(faults, options=options)
         self.opened = []
 
     def settings(self, **more):

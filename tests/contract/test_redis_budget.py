@@ -15,6 +15,7 @@ from embedmill.errors import RefusedError, StopRunError, TransientError
 from embedmill.rate_budget import SECOND, Ask, Limits, RateBudget
 from embedmill.rate_budget_settings import RedisSettings
 from embedmill.redis_budget import RedisKeeper
+from embedmill.stated_limits import StatedLimits
 from embedmill.testing.provider_traffic import Sender, Traffic, emptiest, fullest
 from embedmill.testing.redis_server import redis_binary, redis_server
 
@@ -68,6 +69,7 @@ def ask_of(ticket, dice):
         whole=dice.choice([0, 10, 9000]),
         tenant=dice.choice(["a", "b", "c"]),
         weight=dice.choice([1, 3]),
+        stated=StatedLimits(dice.choice([0, 0, 20]), dice.choice([0, 0, 0, 900, 30_000])),
     )
 
 

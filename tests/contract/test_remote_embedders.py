@@ -1,6 +1,7 @@
 """Every embedder behind a provider's server: the same promises, the same patience."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,25 +9,31 @@ from remote_rig import RIGS, close_to
 
 from embedmill.errors import RateLimitedError, SettingsError, StopRunError, TransientError
 from embedmill.testing.embedder_contract import CHECKS
+from embedmill.testing.request_rates import RateLimits
 
 TEXTS = [f"text number {number}" for number in range(10)]
 
 
-@pytest.fixture(params=RIGS)
-def rig(request, monkeypatch):
-    """Makes a rig by the deeds of its server and its options; the server serves until the end."""
+@pytest.fixture
+def opened(monkeypatch):
+    """Makes a rig by its name, the deeds of its server and its options; serves until the end."""
     monkeypatch.setenv("FAKE_REMOTE_KEY", "sk-of-the-fake-server")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     made = []
 
-    def make(*deeds, **options):
-        made.append(RIGS[request.param](*deeds, **options))
+    def make(name, *deeds, **options):
+        made.append(RIGS[name](*deeds, **options))
         made[-1].server.__enter__()
         return made[-1]
 
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(params=RIGS)
+def rig(request, opened):
+    return partial(opened, request.param)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -108,6 +115,15 @@ def test_a_rate_limit_is_waited_out_as_the_server_says(rig, value, slept):
     assert rig.slept == slept
 
 
+@pytest.mark.parametrize("limit", ["requests", "inputs"])
+def test_what_the_account_does_not_allow_is_refused_and_sent_later(rig, limit):
+    rig = rig(rates=RateLimits(**{limit: 2}))
+    embedder = rig.embedder(inputs_per_request=1)
+    assert not embedder.embed([f"text {number}" for number in range(5)], "document").failures
+    assert 120 <= sum(rig.slept) < 200
+    assert rig.server.bill.texts == 5
+
+
 def test_patience_has_an_end(rig):
     rig = rig({"do": "rate-limit", "value": "100", "times": 0})
     with pytest.raises(RateLimitedError):
@@ -186,6 +202,24 @@ def test_a_server_that_refuses_every_text_is_found_out_by_the_second_request(rig
 def test_an_address_that_is_none_is_said_to_be_none(rig, address):
     with pytest.raises((StopRunError, SettingsError), match="base_url"):
         rig().embedder(base_url=address).embed(TEXTS, "document")
+
+
+def test_limits_that_the_provider_states_are_kept_without_a_refusal(opened):
+    rig = opened("openai", rates=RateLimits(requests=60))
+    embedder = rig.embedder(inputs_per_request=1, rate_budget={"requests_per_minute": 6000})
+    assert not embedder.embed([f"text {number}" for number in range(90)], "document").failures
+    assert rig.server.account.rates.refused == 0
+    assert sum(rig.slept) == pytest.approx(89, abs=3)
+
+
+def test_a_request_with_more_tokens_than_the_account_has_in_a_minute_is_sent_in_parts(opened):
+    rig = opened("openai", rates=RateLimits(tokens=100))
+    texts = [f"{number} " + "thirty tokens " * 6 for number in range(8)]
+    embedded = rig.embedder().embed(texts, "document")
+    assert not embedded.failures
+    assert close_to(embedded.vectors, rig.expected(texts))
+    assert (rig.server.bill.texts, rig.server.bill.more_than_once()) == (8, 0)
+    assert rig.server.account.rates.refused == 1
 
 
 def test_the_key_comes_from_the_environment(rig, monkeypatch):

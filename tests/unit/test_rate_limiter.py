@@ -2,9 +2,11 @@
 
 import pytest
 
+from embedmill.budget_keeper import LocalKeeper
+from embedmill.counts import RateUse
 from embedmill.errors import RateLimitedError, StopRunError, TransientError
 from embedmill.rate_budget import SECOND, Limits
-from embedmill.rate_limiter import Holder, LocalKeeper, RateLimiter
+from embedmill.rate_limiter import Holder, RateLimiter
 
 
 class Time:
@@ -189,6 +191,28 @@ def test_a_refusal_is_waited_out_by_everybody():
 def test_requests_are_so_small_that_the_limit_can_be_used(requests, tokens, most, size):
     rig = Rig(Limits(requests=requests, tokens=tokens))
     assert rig.limiter.tokens_per_request(most) == size
+
+
+def test_what_the_provider_states_binds_where_it_is_less_and_is_said_once(caplog):
+    rig = Rig(Limits(requests=600, tokens=1000), share=0.5)
+    for _ in range(3):
+        rig.limiter.heed({"x-ratelimit-limit-requests": "120", "x-ratelimit-limit-tokens": "9000"})
+    assert (rig.limiter.limits.requests, rig.limiter.limits.tokens) == (60, 1000)
+    assert len(caplog.records) == 1
+    turn = rig.limiter.turn()
+    for _ in range(11):
+        turn.acquire(1).settle()
+    assert rig.time.now - 100 == pytest.approx(10, abs=1)
+    use = rig.limiter.take_use() + RateUse()
+    assert (use.stated_requests, use.stated_tokens) == (60, 4500)
+
+
+def test_what_the_provider_states_is_no_news_where_the_settings_ask_for_less(caplog):
+    rig = Rig(Limits(requests=60))
+    rig.limiter.heed({"x-ratelimit-limit-requests": "120"})
+    assert rig.limiter.limits == Limits(requests=60)
+    assert not caplog.records
+    assert rig.limiter.take_use() == RateUse()
 
 
 def test_tickets_of_two_processes_differ():

@@ -1,14 +1,17 @@
 """The engine of all embedders behind a server, over an endpoint that answers by word of mouth."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
-from embedmill.embedders.remote import Answer, RemoteEmbedder, RequestLimits
+from embedmill.budget_keeper import LocalKeeper
+from embedmill.embedders.endpoint import Answer
+from embedmill.embedders.remote import RemoteEmbedder, RequestLimits
 from embedmill.errors import PermanentError, RefusedError, StopRunError
 from embedmill.rate_budget import Limits
-from embedmill.rate_limiter import Holder, LocalKeeper, RateLimiter
+from embedmill.rate_limiter import Holder, RateLimiter
 from embedmill.recipe import EmbeddingRecipe
 
 RECIPE = EmbeddingRecipe("some", "m", "r", 1, "float32", False, "", "", 100, "dot")
@@ -28,7 +31,10 @@ class Endpoint:
         self.third = threading.Event()
         self.trouble = trouble
 
-    def ask(self, texts, role):
+    def request(self, texts, role):
+        return partial(self.ask, texts)
+
+    def ask(self, texts):
         self.asked.append(list(texts))
         if len(self.asked) == 3:
             self.third.set()

@@ -133,7 +133,7 @@ class FakeDataset:
                     "num_rows": rows,
                 }
                 for at, (content, rows) in enumerate(self.parts)
-            ][::-1],
+            ],
         }
 
 

@@ -1,6 +1,7 @@
 """A fake Cohere server as strict as the real one: real HTTP on loopback, and faults by plan.
 
-It embeds with hashed words and keeps a bill of every text that was charged for. ``python -m
+It embeds with hashed words and keeps a bill of every text that was charged for. Cohere's own client
+understands it, as ``tests/contract/test_official_clients.py`` shows. ``python -m
 embedmill.testing.cohere_server`` serves until it is ended.
 """
 

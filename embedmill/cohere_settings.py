@@ -12,11 +12,14 @@ from embedmill.job_settings import EmbeddingJobSettings, JobMode
 from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.remote_settings import (
+    KnownDimensions,
     RequestsAtATime,
     Revision,
+    SentType,
     Timeout,
     Tokenizer,
-    VectorType,
+    Window,
+    require_known_model,
 )
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 
@@ -28,17 +31,8 @@ class CohereEmbedderSettings(Frozen):
 
     kind: Literal["cohere"]
     model: NonEmpty = Field(default="embed-v4.0", description="Name of the model.")
-    dimensions: int | None = Field(
-        default=None,
-        gt=0,
-        description="Components of a vector; without it what the model has. Must be given for a "
-        "model that embedmill does not know, and is then asked for.",
-    )
-    vector_type: VectorType = Field(
-        default="float",
-        description="What the server sends. `int8`, `uint8`, `binary` and `ubinary` are coarser "
-        "and smaller on the wire; what is stored are floats of norm 1 in any case.",
-    )
+    dimensions: KnownDimensions = None
+    vector_type: SentType = "float"
     base64: bool = Field(
         default=False,
         description="Ask for floats as base64: a quarter of the bytes. Cohere does not say of "
@@ -55,12 +49,7 @@ class CohereEmbedderSettings(Frozen):
         default="${CO_API_KEY}", description="`${NAME}` of an environment variable."
     )
     base_url: NonEmpty = Field(default=COHERE_URL, description="Address, without a version.")
-    max_tokens: int | None = Field(
-        default=None,
-        gt=0,
-        description="Window: a longer text is cut. Without it the model's own; must be given for a "
-        "model that embedmill does not know.",
-    )
+    max_tokens: Window = None
     tokenizer: Tokenizer = "estimate"
     timeout_s: Timeout = 120.0
     inputs_per_request: int = Field(
@@ -90,25 +79,7 @@ class CohereEmbedderSettings(Frozen):
 
     @model_validator(mode="after")
     def _model_fits(self) -> Self:
-        known = COHERE_MODELS.get(self.model)
-        if known is None:
-            if self.dimensions is None or self.max_tokens is None:
-                raise PydanticCustomError(
-                    "model",
-                    "{model} is not known: dimensions and max_tokens must be given with it "
-                    "(known: {known})",
-                    {"model": self.model, "known": ", ".join(COHERE_MODELS)},
-                )
-        elif self.dimensions not in {None, *known.dimensions}:
-            raise PydanticCustomError(
-                "dimensions",
-                "{model} has {dimensions} dimensions, not {given}",
-                {
-                    "model": self.model,
-                    "dimensions": " or ".join(map(str, known.dimensions)),
-                    "given": self.dimensions,
-                },
-            )
+        require_known_model(self.model, self.dimensions, self.max_tokens, COHERE_MODELS)
         if self.base64 and self.vector_type != "float":
             raise PydanticCustomError(
                 "base64", "only floats come as base64, not {kind}", {"kind": self.vector_type}

@@ -11,11 +11,14 @@ from embedmill.job_settings import EmbeddingJobSettings, JobMode
 from embedmill.rate_budget_settings import RateBudgetSettings
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.remote_settings import (
+    KnownDimensions,
     RequestsAtATime,
     Revision,
+    SentType,
     Timeout,
     Tokenizer,
-    VectorType,
+    Window,
+    require_known_model,
 )
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 from embedmill.voyage_models import MOST_INPUTS, UNLISTED_REQUEST_TOKENS, VOYAGE_MODELS
@@ -30,17 +33,8 @@ class VoyageEmbedderSettings(Frozen):
 
     kind: Literal["voyage"]
     model: NonEmpty = Field(default="voyage-4", description="Name of the model.")
-    dimensions: int | None = Field(
-        default=None,
-        gt=0,
-        description="Components of a vector; without it what the model has. Must be given for a "
-        "model that embedmill does not know.",
-    )
-    vector_type: VectorType = Field(
-        default="float",
-        description="What the server sends. `int8`, `uint8`, `binary` and `ubinary` are coarser "
-        "and smaller on the wire; what is stored are floats of norm 1 in any case.",
-    )
+    dimensions: KnownDimensions = None
+    vector_type: SentType = "float"
     document_input_type: Literal["document", "none"] = Field(
         default="document",
         description="Voyage puts a prompt of its own before a text that it is told to be a "
@@ -54,12 +48,7 @@ class VoyageEmbedderSettings(Frozen):
         default="${VOYAGE_API_KEY}", description="`${NAME}` of an environment variable."
     )
     base_url: NonEmpty = Field(default=VOYAGE_URL, description="Address of the server, with `/v1`.")
-    max_tokens: int | None = Field(
-        default=None,
-        gt=0,
-        description="Window: a longer text is cut. Without it the model's own; must be given for a "
-        "model that embedmill does not know.",
-    )
+    max_tokens: Window = None
     tokenizer: Tokenizer = "estimate"
     timeout_s: Timeout = 120.0
     inputs_per_request: int = Field(
@@ -89,27 +78,9 @@ class VoyageEmbedderSettings(Frozen):
 
     @model_validator(mode="after")
     def _model_fits(self) -> Self:
+        require_known_model(self.model, self.dimensions, self.max_tokens, VOYAGE_MODELS)
         known = VOYAGE_MODELS.get(self.model)
-        if known is None:
-            if self.dimensions is None or self.max_tokens is None:
-                raise PydanticCustomError(
-                    "model",
-                    "{model} is not known: dimensions and max_tokens must be given with it "
-                    "(known: {known})",
-                    {"model": self.model, "known": ", ".join(VOYAGE_MODELS)},
-                )
-            return self
-        if self.dimensions not in {None, known.dimension, *known.dimensions}:
-            raise PydanticCustomError(
-                "dimensions",
-                "{model} has {dimensions} dimensions, not {given}",
-                {
-                    "model": self.model,
-                    "dimensions": " or ".join(map(str, known.dimensions)),
-                    "given": self.dimensions,
-                },
-            )
-        if self.vector_type != "float" and not known.quantised:
+        if self.vector_type != "float" and known is not None and not known.quantised:
             raise PydanticCustomError(
                 "vector_type", "{model} sends floats only", {"model": self.model}
             )

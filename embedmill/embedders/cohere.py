@@ -14,14 +14,14 @@ import msgspec
 from embedmill.cohere_models import COHERE_MODELS
 from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Role
+from embedmill.embedders.connecting import bearer, connected, request_limits
 from embedmill.embedders.endpoint import Answer, Pending
 from embedmill.embedders.json_requests import JsonRequests, OpenReply
-from embedmill.embedders.remote import PATIENT, READING, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.embedders.remote import PATIENT, RemoteEmbedder, Waiting
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import EmbeddingItem, VectorForm, decode_lenient, decoded
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import EmbeddingRecipe
-from embedmill.settings_file import resolve_secret
 
 # No version of Cohere's models is said to return norm 1, and version 3 of them does not always.
 _FORM = VectorForm(renormalise=True)
@@ -131,20 +131,8 @@ def cohere_embedder(
     known = COHERE_MODELS.get(recipe.model)
     if settings.dimensions is not None and (known is None or known.shortens):
         body["output_dimension"] = settings.dimensions
-    limits = RequestLimits(
-        texts=settings.inputs_per_request,
-        tokens=settings.tokens_per_request,
-        tokenizer=settings.tokenizer,
-        under_way=settings.requests_at_a_time,
-    )
-    requests = JsonRequests(
-        f"{settings.base_url.rstrip('/')}/v2/embed",
-        {"Authorization": f"Bearer {resolve_secret(settings.api_key)}"},
-        timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time + READING,
-        now=waiting.now,
-        heed=limiter.heed,
-    )
+    limits = request_limits(settings, settings.inputs_per_request, settings.tokens_per_request)
+    requests = connected(settings, "/v2/embed", bearer(settings.api_key), limiter, waiting)
     wire_type = "base64" if settings.base64 else settings.vector_type
     endpoint = CohereEndpoint(requests, recipe, body, wire_type)
     return RemoteEmbedder(endpoint, recipe, limits, limiter, waiting)

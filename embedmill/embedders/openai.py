@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from embedmill.compatible_settings import CompatibleEmbedderSettings
+from embedmill.embedders.connecting import bearer, connected, request_limits
 from embedmill.embedders.indexed_endpoint import IndexedEndpoint
-from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import PATIENT, READING, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.embedders.remote import PATIENT, RemoteEmbedder, Waiting
 from embedmill.openai_settings import OpenAIEmbedderSettings, asked_dimensions
 from embedmill.openai_vectors import VectorForm
 from embedmill.rate_limiter import RateLimiter
@@ -30,7 +30,7 @@ def openai_embedder(
     Raises:
         SettingsError: the key is not set, or the address is none.
     """
-    headers = {"Authorization": f"Bearer {resolve_secret(settings.api_key)}"}
+    headers = bearer(settings.api_key)
     for header, variable in _HEADER_VARIABLES.items():
         if os.environ.get(variable):
             headers[header] = os.environ[variable]
@@ -38,20 +38,8 @@ def openai_embedder(
     dimensions = asked_dimensions(recipe.model, recipe.dimension)
     if dimensions is not None:
         body["dimensions"] = dimensions
-    limits = RequestLimits(
-        texts=settings.inputs_per_request,
-        tokens=settings.tokens_per_request,
-        tokenizer=settings.tokenizer,
-        under_way=settings.requests_at_a_time,
-    )
-    requests = JsonRequests(
-        f"{settings.base_url.rstrip('/')}/embeddings",
-        headers,
-        timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time + READING,
-        now=waiting.now,
-        heed=limiter.heed,
-    )
+    limits = request_limits(settings, settings.inputs_per_request, settings.tokens_per_request)
+    requests = connected(settings, "/embeddings", headers, limiter, waiting)
     return RemoteEmbedder(IndexedEndpoint(requests, recipe, body), recipe, limits, limiter, waiting)
 
 
@@ -72,20 +60,12 @@ def compatible_embedder(
     cut = settings.shorten == "client"
     form = VectorForm(cut, renormalise=settings.renormalise or (cut and recipe.normalise))
     profile = settings.profile
-    limits = RequestLimits(
-        texts=settings.inputs_per_request or profile.inputs_per_request,
-        tokens=settings.tokens_per_request or profile.tokens_per_request,
-        tokenizer=settings.tokenizer,
-        under_way=settings.requests_at_a_time,
+    limits = request_limits(
+        settings,
+        settings.inputs_per_request or profile.inputs_per_request,
+        settings.tokens_per_request or profile.tokens_per_request,
     )
-    requests = JsonRequests(
-        f"{settings.base_url.rstrip('/')}/embeddings",
-        _key_headers(settings),
-        timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time + READING,
-        now=waiting.now,
-        heed=limiter.heed,
-    )
+    requests = connected(settings, "/embeddings", _key_headers(settings), limiter, waiting)
     return RemoteEmbedder(
         IndexedEndpoint(requests, recipe, body, form), recipe, limits, limiter, waiting
     )

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from embedmill.embedders.connecting import bearer, connected, request_limits
 from embedmill.embedders.indexed_endpoint import IndexedEndpoint
-from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import PATIENT, READING, RemoteEmbedder, RequestLimits, Waiting
+from embedmill.embedders.remote import PATIENT, RemoteEmbedder, Waiting
 from embedmill.openai_vectors import VectorForm
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import EmbeddingRecipe
-from embedmill.settings_file import resolve_secret
 from embedmill.voyage_settings import VoyageEmbedderSettings
 
 
@@ -37,20 +36,8 @@ def voyage_embedder(
     }
     if settings.dimensions is not None:
         body["output_dimension"] = settings.dimensions
-    limits = RequestLimits(
-        texts=settings.inputs_per_request,
-        tokens=settings.request_tokens,
-        tokenizer=settings.tokenizer,
-        under_way=settings.requests_at_a_time,
-    )
-    requests = JsonRequests(
-        f"{settings.base_url.rstrip('/')}/embeddings",
-        {"Authorization": f"Bearer {resolve_secret(settings.api_key)}"},
-        timeout_s=settings.timeout_s,
-        connections=settings.requests_at_a_time + READING,
-        now=waiting.now,
-        heed=limiter.heed,
-    )
+    limits = request_limits(settings, settings.inputs_per_request, settings.request_tokens)
+    requests = connected(settings, "/embeddings", bearer(settings.api_key), limiter, waiting)
     form = VectorForm(renormalise=settings.vector_type != "float")
     return RemoteEmbedder(
         IndexedEndpoint(requests, recipe, body, form), recipe, limits, limiter, waiting

@@ -1,8 +1,8 @@
 """A fake Voyage server as strict as the real one: real HTTP on loopback, and faults by plan.
 
 It embeds with hashed words and keeps a bill of every text that was charged for. Voyage's own client
-(voyageai 0.5.0) and OpenAI's for its jobs understand it: ``tests/contract/test_official_clients.py``,
-where the former is installed. ``python -m embedmill.testing.voyage_server`` serves until it is
+(0.5.0), and OpenAI's for its jobs, understand it: ``tests/contract/test_official_clients.py`` shows
+so where the former is installed. ``python -m embedmill.testing.voyage_server`` serves until it is
 ended.
 """
 

@@ -22,10 +22,12 @@ class BlockRead:
     Attributes:
         rows: for each shard worker.
         done: the split has no more blocks; this one may be empty.
+        size: bytes of the block.
     """
 
     rows: tuple[int, ...]
     done: bool
+    size: int = 0
 
 
 class ReadWorker:
@@ -66,7 +68,7 @@ class ReadWorker:
         self._open = (split.number, number + 1, blocks)
         parts = self._parted(block if only is None else _taken(block, only))
         rows = tuple(0 if part is None else part.num_rows for part in parts)
-        return [BlockRead(rows, done=False), *parts]
+        return [BlockRead(rows, done=False, size=block.nbytes), *parts]
 
     def _blocks(self, split: Split, number: int) -> Iterator[pa.Table]:
         if self._open is not None and self._open[:2] == (split.number, number):

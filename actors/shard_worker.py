@@ -26,10 +26,12 @@ class Drafted:
     Attributes:
         counts: documents.
         committed: segments that now exist, in order.
+        chunks: of the added and changed documents.
     """
 
     counts: DocumentCounts
     committed: tuple[Committed, ...]
+    chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class ShardWorker:
             self._add(
                 total, self._drafter(shard).draft([documents[row - start] for row in mine], bad)
             )
-        return Drafted(total.counts, tuple(total.committed))
+        return Drafted(total.counts, tuple(total.committed), total.chunks)
 
     def finish(self) -> Drafted:
         """Commit what is pending in all shards; the source has been read to its end."""
@@ -109,7 +111,7 @@ class ShardWorker:
         total = DraftOutcome()
         for drafter in self._drafters.values():
             self._add(total, drafter.finish())
-        return Drafted(total.counts, tuple(total.committed))
+        return Drafted(total.counts, tuple(total.committed), total.chunks)
 
     def documents(self) -> int:
         """How many documents its shards have, those that are pending included."""
@@ -140,7 +142,7 @@ class ShardWorker:
         total = DraftOutcome()
         for shard in self._shards:
             self._add(total, self._drafter(shard).remove_unseen())
-        return Drafted(total.counts, tuple(total.committed))
+        return Drafted(total.counts, tuple(total.committed), total.chunks)
 
     def redraft(self, doc_ids: Mapping[int, Sequence[str]]) -> Drafted:
         """Send documents through the layers again from their stored chunks.
@@ -151,7 +153,7 @@ class ShardWorker:
         total = DraftOutcome()
         for shard, wanted in doc_ids.items():
             self._add(total, self._drafter(shard).redraft(wanted))
-        return Drafted(total.counts, tuple(total.committed))
+        return Drafted(total.counts, tuple(total.committed), total.chunks)
 
     def text_hashes(self, keys: Sequence[SegmentKey]) -> list[bytes]:
         """Hashes of the texts of stored segments: 16 bytes for each chunk row, in order."""

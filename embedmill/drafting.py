@@ -52,10 +52,12 @@ class DraftOutcome:
     Attributes:
         committed: segments that now exist, in order.
         letters: of the documents that died.
+        chunks: of the added and changed documents.
     """
 
     committed: list[Committed] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
+    chunks: int = 0
     # Not frozen counts: making a new one for each document took a sixth of drafting small ones.
     _tally: dict[str, int] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class DraftOutcome:
         self.count(**other._tally)
         self.committed += other.committed
         self.letters += other.letters
+        self.chunks += other.chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +277,7 @@ class ShardDrafter:
         known = entry is not None
         self.ledger.put(key, LedgerEntry(item.fingerprint, len(chunks), self._next, known))
         outcome.count(changed=int(known), added=int(not known), empty=int(not chunks))
+        outcome.chunks += len(chunks)
         self._commit_when_full(outcome)
 
     def _same_as(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -11,6 +13,18 @@ from embedmill.setting_types import Frozen
 class RunSettings(Frozen):
     """How a run uses the machine; none of it changes a result."""
 
+    executor: Literal["auto", "inline", "ray"] = Field(
+        default="auto",
+        description="Where a run works: inline is this process alone, one thing at a time; ray has "
+        "workers. An ingest with auto begins inline and goes on over Ray when it is more than "
+        "run.inline_chunks, or a cluster is named; everything else with auto is over Ray.",
+    )
+    inline_chunks: int = Field(
+        default=512,
+        ge=0,
+        description="Chunks of new and changed documents up to which auto stays inline: starting "
+        "Ray and its workers takes longer than embedding so few.",
+    )
     shard_workers: int | None = Field(
         default=None, gt=0, description="Processes that chunk; without it by the number of cores."
     )

@@ -27,6 +27,7 @@ from pipelines.cli_running import (
     AddressOption,
     LocalOption,
     NoWaitOption,
+    RayOption,
     TakeOverOption,
     TolerateDeadOption,
     finish,
@@ -56,6 +57,7 @@ def ingest(
     index: IndexOption = None,
     overrides: SetOption = None,
     local: LocalOption = False,
+    ray: RayOption = False,
     address: AddressOption = None,
     allow_deletes: AllowDeletesOption = False,
     take_over: TakeOverOption = False,
@@ -72,7 +74,12 @@ def ingest(
     choices = RunOptions(
         allow_deletes=allow_deletes, take_over=take_over, wait_for_jobs=not no_wait
     )
-    with running(settings, choices, local=local, address=address) as (executor, options):
+    if local and ray:
+        raise SettingsError("--local and --ray cannot both be", hint="leave one of them out")
+    with running(settings, choices, local=local, ray=ray, address=address, may_be_small=True) as (
+        executor,
+        options,
+    ):
         report = run_ingest(settings, executor, options)
     if source is not None and not as_json:
         err.print(

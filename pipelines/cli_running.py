@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -26,6 +27,10 @@ from pipelines.summary import summary
 LocalOption = Annotated[
     bool, typer.Option("--local", help="In this process, without Ray: one thing at a time.")
 ]
+RayOption = Annotated[
+    bool,
+    typer.Option("--ray", help="With workers over Ray, however little there is to do."),
+]
 TakeOverOption = Annotated[
     bool,
     typer.Option("--take-over", help="Take the index from a run that is dead but looks alive."),
@@ -48,20 +53,52 @@ TolerateDeadOption = Annotated[
 
 @contextmanager
 def running(
-    settings: Settings, choices: RunOptions, *, local: bool, address: str | None = None
+    settings: Settings,
+    choices: RunOptions,
+    *,
+    local: bool,
+    ray: bool = False,
+    address: str | None = None,
+    may_be_small: bool = False,
 ) -> Iterator[tuple[Executor, RunOptions]]:
     """An executor with options that show progress and heed signals; closed at the end.
 
     Standard output is for the result: what Ray prints meanwhile (a worker died) goes to standard
     error.
+
+    Args:
+        settings: of the index.
+        choices: of this run.
+        local: inline, whatever the settings say.
+        ray: over Ray, whatever the settings say.
+        address: of a cluster.
+        may_be_small: begin inline and leave it to the run to go on over Ray, unless the settings
+            say where, or there is a cluster to work on.
     """
     stop = threading.Event()
+    inline, workers = InlineExecutor(), _ray_executor(settings, address)
+    where = "inline" if local else "ray" if ray else settings.run.executor
+    if where == "auto" and (address or os.environ.get("RAY_ADDRESS") or not may_be_small):
+        where = "ray"
     with _stop_on_signals(stop), redirect_stdout(sys.stderr), shown(err) as on_progress:
-        executor = InlineExecutor() if local else _ray_executor(settings, address)
         try:
-            yield executor, replace(choices, on_progress=on_progress, stop=stop)
+            yield (
+                workers if where == "ray" else inline,
+                replace(
+                    choices,
+                    on_progress=on_progress,
+                    on_notice=_notice,
+                    larger=workers if where == "auto" else None,
+                    stop=stop,
+                ),
+            )
         finally:
-            executor.close()
+            inline.close()
+            workers.close()
+
+
+def _notice(text: str) -> None:
+    err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _ray_executor(settings: Settings, address: str | None) -> Executor:

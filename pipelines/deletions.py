@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
+from actors.shard_worker import ShardTotals
 from embedmill.errors import DeletionsWithheldError
 from embedmill.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-def may_delete(settings: Settings, unseen: int, unidentified: int) -> bool:
-    """Whether the scan says for sure that documents are gone.
+def decided_deletions(
+    settings: Settings, totals: Sequence[ShardTotals], *, unidentified: int, allowed: bool
+) -> tuple[bool, DeletionsWithheldError | None]:
+    """Whether what was not met is deleted, and the refusal where that would be too much.
 
     Args:
         settings: of the index.
-        unseen: documents of the index that the scan has not met.
+        totals: of all shards.
         unidentified: rows of the scan whose ids could not be read; they may be any document.
+        allowed: a person has said that any number may be deleted.
     """
+    unseen = sum(total.unseen for total in totals)
+    documents = sum(total.documents for total in totals)
+    if not unseen or not _may_delete(settings, unseen, unidentified):
+        return False, None
+    refusal = None if allowed else _refusal_to_delete(settings, unseen, documents)
+    return refusal is None, refusal
+
+
+def _may_delete(settings: Settings, unseen: int, unidentified: int) -> bool:
+    """Whether the scan says for sure that documents are gone."""
     if settings.sync == "append":
         return False
     if unidentified:
@@ -30,7 +45,7 @@ def may_delete(settings: Settings, unseen: int, unidentified: int) -> bool:
     return not unidentified
 
 
-def refusal_to_delete(
+def _refusal_to_delete(
     settings: Settings, unseen: int, documents: int
 ) -> DeletionsWithheldError | None:
     """The refusal to delete so many of the documents; None when it is within the limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -93,6 +94,12 @@ class Dispatcher:
                 call.then(replace(done, error=error))
             else:
                 call.then(done)
+
+    def settle(self, timeout_s: float) -> None:
+        """Deliver ends until nothing is in flight, or the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while self._outstanding and time.monotonic() < deadline:
+            self.step(0.5)
 
     def discard(self, address: Address, error: TransientError) -> None:
         """Replace a worker that lives but whose memory is not to be trusted any more.

@@ -15,7 +15,6 @@ from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
 from embedmill.errors import ShardOwnedElsewhereError
 from embedmill.executor import Executor
-from embedmill.job_assembly import uses_jobs
 from embedmill.lease import Lease
 from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext, utc_now
@@ -23,14 +22,15 @@ from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
 from embedmill.source import Split
 from embedmill.text_index import Loan, TextIndex
-from pipelines.deletions import may_delete, refusal_to_delete
+from pipelines.deletions import decided_deletions
 from pipelines.dispatcher import Address, Dispatcher
 from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage, EmbedStage
-from pipelines.job_stage import JobStage
+from pipelines.job_stage import JobStage, embed_stage
 from pipelines.pools import add_pools, pool_sizes
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 from pipelines.scan import SHARD, Scan
+from pipelines.small_run import Beginning, SmallRun
 from pipelines.survey import Survey
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,12 @@ _WORTH_WARMING = 16
 
 
 class Execution:
-    """Drives the stages of one run over an executor. Holds keys and counts, never rows."""
+    """Drives the stages of one run over an executor. Holds keys and counts, never rows.
+
+    Attributes:
+        executor: runs its workers.
+        begun: when the run began, and with what.
+    """
 
     def __init__(
         self,
@@ -51,21 +56,34 @@ class Execution:
         options: RunOptions,
         pipeline: Pipeline,
         lease: Lease,
+        *,
+        small: SmallRun | None = None,
+        begun: Beginning | None = None,
     ) -> None:
+        """Do nothing yet. With ``begun`` go on with the run of one that has outgrown ``small``."""
         self._context = context
         self._lease = lease
         self._options = options
         self._sizes = sizes = pool_sizes(context.settings, executor, context.embedding)
         self._pipeline = pipeline
-        self._started = utc_now()
-        self._clock = time.monotonic()
+        self._small = small
+        self.begun = begun or Beginning(utc_now(), time.monotonic())
         self._layers = Layers(context)
-        self._executor = executor
+        self.executor = executor
         self._faults = FaultPolicy(executor, options.clock)
         self._dispatcher = Dispatcher(executor, self._faults)
         self._apply = ApplyStage(self._dispatcher, self._faults, sizes.writers)
-        self._embed: EmbedStage | JobStage = self._embed_stage()
+        self._embed: EmbedStage | JobStage = embed_stage(
+            context,
+            options,
+            self._dispatcher,
+            self._faults,
+            sizes.embed_workers,
+            on_embedded=self._apply.ready,
+            more_to_come=lambda: self._scanning,
+        )
         self._announced: dict[int, int] = {}
+        self._left_over = 0
         self._texts = TextIndex()
         self._survey = Survey(self._dispatcher, sizes.shard_workers, self._texts)
         self._scan: Scan | None = None
@@ -73,17 +91,9 @@ class Execution:
         self._live_documents = -1
         self._stored = -1
 
-    def _embed_stage(self) -> EmbedStage | JobStage:
-        if uses_jobs(self._context.settings):
-            return JobStage(
-                self._dispatcher,
-                self._faults,
-                self._apply.ready,
-                more_to_come=lambda: self._scan is not None and not self._scan.finished,
-                wait=self._options.wait_for_jobs,
-            )
-        workers = self._sizes.embed_workers
-        return EmbedStage(self._dispatcher, self._faults, workers, self._apply.ready)
+    @property
+    def _scanning(self) -> bool:
+        return self._scan is not None and not self._scan.finished
 
     @property
     def parked(self) -> bool:
@@ -111,8 +121,10 @@ class Execution:
         """
         committed = self._layers.chunks.committed()
         shards = range(self._context.settings.shard_count)
-        starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
-        add_pools(self._dispatcher, self._context, self._sizes, starts)
+        if not self.begun.segments:
+            starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
+            self.begun = replace(self.begun, segments=starts)
+        add_pools(self._dispatcher, self._context, self._sizes, self.begun.segments)
         self._apply.held = hold
         if fill and not hold:
             self._ask((WRITE, 0), "prepare")
@@ -145,7 +157,12 @@ class Execution:
         Args:
             splits: of the source.
             only: ids and uris of the rows to take; all without it.
+
+        Raises:
+            OutgrownError: there is more to do than a small run does.
         """
+        # What an earlier run left is full segments, as far as is known here.
+        self._left_over = self._apply.waiting * self._context.settings.run.segment_chunks
         scan = self._scan = Scan(
             self._dispatcher,
             self._faults,
@@ -177,19 +194,20 @@ class Execution:
                 in.
         """
         # At once: what was met is in the memory of workers, and embedding may take days.
-        totals = self._ask_totals()
-        unseen = sum(total.unseen for total in totals)
-        documents = sum(total.documents for total in totals)
-        refusal = None
-        unidentified = self._scan.counts.unidentified if self._scan else 0
-        settings = self._context.settings
-        if unseen and may_delete(settings, unseen, unidentified):
-            allowed = self._options.allow_deletes
-            refusal = None if allowed else refusal_to_delete(settings, unseen, documents)
-            for worker in range(self._sizes.shard_workers if refusal is None else 0):
-                removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
-                self._documents += removed.counts
-                self._take_all(removed)
+        totals = [
+            cast(ShardTotals, self._dispatcher.ask((SHARD, worker), "totals"))
+            for worker in range(self._sizes.shard_workers)
+        ]
+        deletes, refusal = decided_deletions(
+            self._context.settings,
+            totals,
+            unidentified=self._scan.counts.unidentified if self._scan else 0,
+            allowed=self._options.allow_deletes,
+        )
+        for worker in range(self._sizes.shard_workers if deletes else 0):
+            removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
+            self._documents += removed.counts
+            self._take_all(removed)
         self.drain()
         if refusal is not None:
             raise refusal
@@ -237,10 +255,10 @@ class Execution:
             index=self._context.settings.index,
             version=self._context.version,
             pipeline=self._pipeline,
-            executor=self._executor.name,
+            executor=self.executor.name,
             status=status,
-            started=self._started,
-            seconds=round(time.monotonic() - self._clock, 3),
+            started=self.begun.at,
+            seconds=round(time.monotonic() - self.begun.clock, 3),
             documents=counted + self._documents,
             chunks=self._embed.counts,
             records=self._apply.counts,
@@ -257,12 +275,6 @@ class Execution:
     def _ask(self, address: Address, method: str, *arguments: object) -> object:
         """Ask what may be asked twice."""
         return self._dispatcher.ask_again(address, method, *arguments, sleep=self._options.sleep)
-
-    def _ask_totals(self) -> list[ShardTotals]:
-        return [
-            cast(ShardTotals, self._dispatcher.ask((SHARD, worker), "totals"))
-            for worker in range(self._sizes.shard_workers)
-        ]
 
     def _live_records(self) -> int:
         return sum(
@@ -353,24 +365,25 @@ class Execution:
         """Submit what there is room for; whether that was all."""
         if self._scan is not None:
             self._scan.pump()
+            if self._small is not None:
+                self._small = self._small.checked(self._scan, self._left_over)
             new = self._scan.counts.added + self._scan.counts.changed
-            if new >= _WORTH_WARMING and self._executor.cores:
+            if new >= _WORTH_WARMING and self.executor.cores:
                 self._embed.get_ready()
-        self._embed.pump()
-        self._apply.pump()
+        if self._small is None:
+            self._embed.pump()
+            self._apply.pump()
         return is_done()
 
     def _is_settled(self) -> bool:
-        scanned = self._scan is None or self._scan.finished
+        scanned = not self._scanning
         if self._embed.parked:
             return scanned and self._apply.starved
         return scanned and self._embed.idle and self._apply.idle
 
     def _stop(self) -> None:
         log.info("stopping: waiting for what is in flight")
-        deadline = time.monotonic() + _STOP_WAIT_S
-        while self._dispatcher.in_flight and time.monotonic() < deadline:
-            self._dispatcher.step(0.5)
+        self._dispatcher.settle(_STOP_WAIT_S)
         raise InterruptedRunError(
             "the run was stopped; all that was committed is kept",
             hint="run the same command again to go on",
@@ -382,5 +395,5 @@ class Execution:
             chunks=self._embed.counts.chunks,
             waiting=self._apply.waiting,
             applied=self._apply.applied,
-            scanning=self._scan is not None and not self._scan.finished,
+            scanning=self._scanning,
         )

@@ -22,12 +22,20 @@ from embedmill.manifest import IndexVersion, Manifest
 from embedmill.rate_assembly import require_keeper
 from embedmill.redaction import redacted
 from embedmill.run_context import RunContext, utc_now, who
-from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
+from embedmill.run_report import (
+    Pipeline,
+    RunReport,
+    RunStatus,
+    read_reports,
+    start_run,
+    write_report,
+)
 from embedmill.settings import Settings
 from embedmill.versioning import version_for_ingest, version_for_reembed
 from embedmill.workspace import LocalWorkspace
 from pipelines.execution import Execution
 from pipelines.run_options import InterruptedRunError, RunOptions
+from pipelines.small_run import OutgrownError, SmallRun
 
 log = logging.getLogger(__name__)
 # So many rows do not all die by themselves: the model, the store or the settings are to blame.
@@ -53,16 +61,26 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
     require_local_store(settings, executor.name)
     require_keeper(settings.embedder)
     options = options or RunOptions()
+    if options.larger is not None:
+        require_local_store(settings, options.larger.name)
     splits = build_source(settings).splits()
+
+    def work(execution: Execution) -> None:
+        execution.prepare()
+        execution.scan(splits)
+        execution.remove_gone()
+
     with open_version(settings, "ingest", options) as version:
-        execution = version.execution(executor)
-
-        def work() -> None:
-            execution.prepare()
-            execution.scan(splits)
-            execution.remove_gone()
-
-        return version.run(execution, work)
+        if options.larger is None:
+            return version.run(version.execution(executor), work)
+        if version.last_run_was_killed:
+            options.on_notice(
+                "the last run left no report, so it was killed: this one has workers, of which one "
+                "may die"
+            )
+            return version.run(version.execution(options.larger), work)
+        small = SmallRun(settings.run.inline_chunks)
+        return version.run(version.execution(executor, small), work)
 
 
 class OpenVersion:
@@ -111,8 +129,14 @@ class OpenVersion:
             embedding=version.embedding,
         )
 
-    def execution(self, executor: Executor) -> Execution:
-        """Start a run on it."""
+    @property
+    def last_run_was_killed(self) -> bool:
+        """Whether the newest run of the index has no report: its process ended in the middle."""
+        newest = next(read_reports(self._workspace, self._settings.index), None)
+        return newest is not None and newest[1] is None
+
+    def execution(self, executor: Executor, small: SmallRun | None = None) -> Execution:
+        """Start a run on it; one that is more than ``small`` goes on over ``options.larger``."""
         started = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -121,12 +145,18 @@ class OpenVersion:
         }
         run = start_run(self._workspace, self._settings.index, utc_now(), started)
         self.context = replace(self.context, run=run)
-        return Execution(self.context, executor, self._options, self._pipeline, self._lease)
+        return Execution(
+            self.context, executor, self._options, self._pipeline, self._lease, small=small
+        )
 
-    def run(self, execution: Execution, work: Callable[[], None]) -> RunReport:
+    def run(self, execution: Execution, work: Callable[[Execution], None]) -> RunReport:
         """Do the work, check the counts, record the version; leave a report however it ends."""
         try:
-            work()
+            try:
+                work(execution)
+            except OutgrownError as outgrown:
+                execution = self._moved(execution, outgrown)
+                work(execution)
             if execution.parked:
                 report = self._with_jobs(execution.report("waiting"))
                 self.leave_report(report)
@@ -147,6 +177,17 @@ class OpenVersion:
             raise
         self.leave_report(report)
         return report
+
+    def _moved(self, execution: Execution, outgrown: OutgrownError) -> Execution:
+        """The same run over the larger executor; what was committed stays."""
+        larger = self._options.larger
+        assert larger is not None
+        self._options.on_notice(f"{outgrown}: starting workers (--local goes on without)")
+        # A worker may hold a store that has one owner.
+        execution.executor.close()
+        return Execution(
+            self.context, larger, self._options, self._pipeline, self._lease, begun=execution.begun
+        )
 
     def _jobs(self) -> Sequence[dict[str, Any]]:
         """Embedding jobs of the version that have ended, oldest first."""

@@ -12,16 +12,37 @@ from actors.embedding_job_runner import JobsAdvanced
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
+from embedmill.job_assembly import uses_jobs
+from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
-from pipelines.filling import EMBED
+from pipelines.filling import EMBED, EmbedStage
+from pipelines.run_options import RunOptions
 
 # Segments offered in one call: offering reads their chunks.
 _OFFERED_AT_ONCE = 64
 # Between two questions to the runner at least, whatever it says.
 _PAUSE_S = 0.2
+
+
+def embed_stage(
+    context: RunContext,
+    options: RunOptions,
+    dispatcher: Dispatcher,
+    faults: FaultPolicy,
+    workers: int,
+    *,
+    on_embedded: Callable[[SegmentKey], None],
+    more_to_come: Callable[[], bool],
+) -> EmbedStage | JobStage:
+    """The stage that gives segments their vectors: by a provider's jobs, or in workers."""
+    if not uses_jobs(context.settings):
+        return EmbedStage(dispatcher, faults, workers, on_embedded)
+    return JobStage(
+        dispatcher, faults, on_embedded, more_to_come=more_to_come, wait=options.wait_for_jobs
+    )
 
 
 class JobStage:

@@ -62,9 +62,8 @@ def reembed(
         from_source = published is None or published.chunking != version.context.chunking
         # Listing a source may fail: before the run begins, as an ingest does.
         splits = build_source(settings).splits() if from_source else []
-        execution = version.execution(executor)
 
-        def work() -> None:
+        def work(execution: Execution) -> None:
             if from_source:
                 execution.prepare()
                 execution.scan(splits)
@@ -72,7 +71,7 @@ def reembed(
             else:
                 fill_from_chunks(execution, settings, new=version.current.state == "building")
 
-        report = version.run(execution, work)
+        report = version.run(version.execution(executor), work)
         return Rebuilt(report, version.current, from_source)
 
 

@@ -10,6 +10,7 @@ from embedmill.open_letters import OpenLetter, note_replay
 from embedmill.rate_assembly import require_keeper
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
+from pipelines.execution import Execution
 from pipelines.ingest import open_version
 from pipelines.run_options import RunOptions
 
@@ -53,7 +54,7 @@ def replay(
         execution = version.execution(executor)
         note_replay(workspace_of(settings), settings.index, version.context.run, letters)
 
-        def work() -> None:
+        def work(execution: Execution) -> None:
             execution.prepare()
             execution.redraft(stored)
             if unread:

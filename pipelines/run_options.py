@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from embedmill.counts import DocumentCounts
 from embedmill.errors import StopRunError
+from embedmill.executor import Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class RunOptions:
     Attributes:
         allow_deletes: delete whatever is gone, however much that is.
         on_progress: told a few times a second.
+        on_notice: told, in one line, what a person should know of it.
+        larger: goes on with an ingest that is more than its first executor should do; the caller
+            closes it. None: the first one does it all.
         stop: when set, nothing new starts, what is in flight ends, and the run is resumable.
         take_over: take the lease from a holder that seems alive.
         wait_for_jobs: False ends the run when all embedding jobs are submitted.
@@ -46,6 +50,8 @@ class RunOptions:
 
     allow_deletes: bool = False
     on_progress: Callable[[Progress], None] = lambda _: None
+    on_notice: Callable[[str], None] = lambda _: None
+    larger: Executor | None = None
     stop: threading.Event | None = None
     take_over: bool = False
     wait_for_jobs: bool = True

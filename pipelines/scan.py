@@ -35,6 +35,19 @@ BlockName = tuple[int, int]
 
 
 @dataclass(slots=True)
+class ScanSize:
+    """How much a scan has met so far.
+
+    Attributes:
+        read_bytes: of the source.
+        chunks: of added and changed documents.
+    """
+
+    read_bytes: int = 0
+    chunks: int = 0
+
+
+@dataclass(slots=True)
 class _Block:
     name: BlockName
     rows: tuple[int, ...]
@@ -62,7 +75,11 @@ class _Draft:
 
 
 class Scan:
-    """One complete reading of the source, repeated for the shards of workers that died."""
+    """One complete reading of the source, repeated for the shards of workers that died.
+
+    Attributes:
+        size: how much it has met so far; what was met again counts again.
+    """
 
     def __init__(
         self,
@@ -98,6 +115,7 @@ class Scan:
         self._again: set[int] = set()
         self._blame: Counter[tuple[int, BlockName, int]] = Counter()
         self._suspects: set[tuple[int, BlockName]] = set()
+        self.size = ScanSize()
         self._start_pass()
 
     @property
@@ -171,6 +189,7 @@ class Scan:
         if read.done:
             split.done = True
             return
+        self.size.read_bytes += read.size
         name = (split.split.number, split.next_block)
         split.next_block += 1
         split.blocks.append(_Block(name, read.rows, done.parts))
@@ -238,6 +257,7 @@ class Scan:
 
     def _account(self, worker: int, drafted: Drafted) -> None:
         self._counts[worker] += drafted.counts
+        self.size.chunks += drafted.chunks
         for committed in drafted.committed:
             self._faults.committed()
             self._on_committed(committed)

@@ -49,7 +49,8 @@ def summary(report: RunReport) -> Iterator[str]:
             f"index      {report.index} {report.version}: {report.live_records:,} records applied "
             f"= {report.stored_records:,} in the store{live}"
         )
-    yield f"run        {report.run}, {report.seconds:.1f} s: {verdict(report)}"
+    where = "over Ray" if report.executor == "ray" else "in this process"
+    yield f"run        {report.run}, {report.seconds:.1f} s {where}: {verdict(report)}"
 
 
 def _used(rate: RateUse) -> str:

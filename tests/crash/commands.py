@@ -24,9 +24,10 @@ class Command:
         self.stdout = index.folder / "stdout"
         self.stderr = index.folder / "stderr"
         command = [sys.executable, SLOW_COMMAND, index.embed_log, str(pause_s)]
+        where = [] if "--local" in arguments else ["--ray"]
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
             self.process = subprocess.Popen(
-                [*command, "ingest", index.config, "--json", *arguments],
+                [*command, "ingest", index.config, "--json", *where, *arguments],
                 stdout=out,
                 stderr=err,
                 start_new_session=True,

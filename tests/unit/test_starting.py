@@ -89,3 +89,17 @@ def test_looking_at_an_index_loads_no_engine(built, words):
     loaded, said = loaded_by_command(*words, "--config", built.config)
     assert not loaded & HEAVY
     assert "rehearsal" in said or "v1" in said
+
+
+def test_a_run_with_nothing_to_do_starts_no_engine_and_no_ray(built):
+    loaded, said = loaded_by_command("ingest", built.config)
+    assert not loaded & HEAVY
+    assert "in this process: nothing to do" in said
+
+
+def test_a_small_change_is_taken_in_without_ray(built):
+    built.write({**made_up_texts(12), "doc-00003": "something else entirely"})
+    loaded, said = loaded_by_command("ingest", built.config)
+    assert not loaded & HEAVY
+    assert "1 changed" in said
+    assert "in this process: succeeded" in said

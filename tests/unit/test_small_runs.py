@@ -1,0 +1,113 @@
+"""An ingest that begins in one process, and goes on with workers when there is more to do."""
+
+from functools import partial
+
+import pytest
+
+import pipelines.ingest
+from embedmill.assembly import Seams, seams
+from embedmill.errors import SettingsError
+from embedmill.executor import InlineExecutor
+from embedmill.run_report import read_reports
+from embedmill.testing.rehearsal import Rehearsal, made_up_texts
+from embedmill.workspace import LocalWorkspace
+from pipelines.ingest import ingest
+from pipelines.run_options import RunOptions
+from pipelines.small_run import SmallRun
+
+
+class Index(Rehearsal):
+    """Runs an ingest with two executors and says which of them ended it."""
+
+    def ingest(self, **run):
+        notices = []
+        first, larger = InlineExecutor(), InlineExecutor(name="ray")
+        options = RunOptions(larger=larger, on_notice=notices.append)
+        try:
+            report = ingest(self.settings(**run), first, options)
+        finally:
+            first.close()
+            larger.close()
+        return report, notices
+
+
+@pytest.fixture
+def index(tmp_path):
+    return Index(tmp_path)
+
+
+def test_what_is_small_stays_in_one_process(index):
+    index.write(made_up_texts(8))
+    report, notices = index.ingest()
+    assert (report.executor, report.documents.added, notices) == ("inline", 8, [])
+    again, notices = index.ingest(inline_chunks=0)
+    assert (again.executor, again.documents.unchanged, notices) == ("inline", 8, [])
+
+
+def test_a_run_that_outgrows_one_process_counts_every_document_once(index):
+    index.write(made_up_texts(60))
+    report, notices = index.ingest(inline_chunks=100)
+    assert report.executor == "ray"
+    assert report.documents.read == report.documents.added == 60
+    assert report.chunks.chunks == report.records.upserted == report.stored_records > 100
+    assert notices == ["more than 100 new chunks: starting workers (--local goes on without)"]
+    again, _ = index.ingest()
+    assert again.documents.unchanged == 60
+
+
+def test_nothing_is_embedded_before_it_is_known_how_much_there_is(index):
+    asked = []
+
+    class Counting:
+        def __init__(self, real):
+            self.recipe = real.recipe
+            self._real = real
+
+        def embed(self, texts, role):
+            asked.append(len(texts))
+            return self._real.embed(texts, role)
+
+    index.write(made_up_texts(60))
+    with seams(Seams(embedder=Counting)):
+        report, _ = index.ingest(inline_chunks=100)
+    # The canary's texts, once: only the larger executor's worker has embedded.
+    assert sum(asked) == report.chunks.embedded + 6
+
+
+def test_a_large_source_is_left_to_workers_although_nothing_in_it_is_new(index, monkeypatch):
+    index.write(made_up_texts(30))
+    index.ingest()
+    monkeypatch.setattr(pipelines.ingest, "SmallRun", partial(SmallRun, read_bytes=1000))
+    report, notices = index.ingest()
+    assert (report.executor, report.documents.unchanged) == ("ray", 30)
+    assert notices == ["a source of more than 0 MiB: starting workers (--local goes on without)"]
+
+
+def test_segments_that_an_earlier_run_left_count_as_full_ones(index):
+    index.write(made_up_texts(8))
+
+    class Refusing:
+        def __init__(self, real):
+            self.recipe = real.recipe
+
+        def embed(self, texts, role):
+            raise SettingsError("no model today")
+
+    with seams(Seams(embedder=Refusing)), pytest.raises(SettingsError):
+        index.ingest()
+    report, _ = index.ingest(inline_chunks=60)
+    assert report.executor == "ray"
+    assert report.documents.unchanged == 8
+    assert report.stored_records == report.chunks.chunks > 0
+
+
+def test_after_a_run_that_was_killed_there_are_workers(index):
+    index.write(made_up_texts(8))
+    report, _ = index.ingest()
+    workspace = LocalWorkspace(index.folder / "workspace")
+    workspace.delete([f"indexes/rehearsal/runs/{report.run}/report.json"])
+    again, notices = index.ingest()
+    assert again.executor == "ray"
+    assert "was killed" in notices[0]
+    assert next(read_reports(workspace, "rehearsal"))[1] is not None
+    assert index.ingest()[0].executor == "inline"

@@ -125,7 +125,7 @@ COMMANDS = {
     "rehearse": Place(
         "cli_rehearse",
         "rehearse",
-        "Serve a fake provider on this machine: rehearse a run without a key, with faults by plan.",
+        "Serve a fake provider or store on this machine: rehearse without a key, faults by plan.",
     ),
     "versions": Place(
         "cli_versions",

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -232,6 +233,14 @@ def small_index():
             return SmallIndex(own, **more)
 
         yield make
+
+
+@pytest.fixture
+def plain_http(monkeypatch):
+    """Clients of servers on this machine: no proxy, and one TLS context that none of them uses."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    monkeypatch.setattr("httpx._transports.default.create_ssl_context", lambda **_: context)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture

@@ -198,8 +198,8 @@ def live(index, service, texts, death):
 
 
 @pytest.mark.parametrize(("kind", "case"), MATRIX, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.usefixtures("plain_http")
 def test_after_a_run_again_the_store_holds_what_it_should(small_index, monkeypatch, kind, case):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("FAKE_PINECONE_KEY", "any")
     service, index = kind(), small_index(shard_count=2)
     with service.server:

@@ -1,6 +1,5 @@
 """Whole runs into Weaviate, under what only its server does; the matrix of stores has the rest."""
 
-import ssl
 from types import SimpleNamespace
 
 import pytest
@@ -17,10 +16,8 @@ TEXTS = {f"d{number}": f"one two three four five {number}" for number in range(1
 
 
 @pytest.fixture
-def index(small_index, monkeypatch):
+def index(small_index, plain_http, monkeypatch):
     """A small index whose store is on a fake server."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    monkeypatch.setattr("httpx._transports.default.create_ssl_context", lambda **_: context)
     monkeypatch.setattr("weaviate.retry.time", SimpleNamespace(sleep=lambda _: None))
     index = small_index()
     with WeaviateServer() as server:

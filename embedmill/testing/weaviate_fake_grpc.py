@@ -20,7 +20,7 @@ from embedmill.testing.fault_plan import FaultPlan, planned
 from embedmill.testing.weaviate_fake_faults import Fault
 from embedmill.testing.weaviate_fake_objects import put_object
 from embedmill.testing.weaviate_fake_search import aggregate, delete, search
-from embedmill.testing.weaviate_fake_state import FakeState, ServerError
+from embedmill.testing.weaviate_fake_state import FakeClass, FakeState, ServerError
 
 _SERVICE = "weaviate.v1.Weaviate"
 _CODES = grpc.StatusCode
@@ -202,11 +202,16 @@ class GrpcSide:
         found = self._state.get(request.collection)
         if not found.tenanted:
             raise ServerError(f"get tenants: multi-tenancy is not enabled for class {found.name!r}")
-        active = tenants_pb2.TENANT_ACTIVITY_STATUS_ACTIVE
         tenants = [
-            tenants_pb2.Tenant(name=name, activity_status=active) for name in sorted(found.objects)
+            tenants_pb2.Tenant(name=name, activity_status=_status_of(found, name))
+            for name in sorted(found.objects)
         ]
         return tenants_pb2.TenantsGetReply(took=0.001, tenants=tenants)
+
+
+def _status_of(found: FakeClass, tenant: str) -> Any:  # noqa: ANN401, an enum without types
+    state = found.states.get(tenant, "ACTIVE")
+    return getattr(tenants_pb2, f"TENANT_ACTIVITY_STATUS_{state}")
 
 
 def _abort(context: Any, code: grpc.StatusCode, words: str) -> NoReturn:  # noqa: ANN401, gRPC's

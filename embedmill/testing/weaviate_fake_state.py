@@ -68,6 +68,7 @@ class FakeClass:
         dimensions: of each named vector; fixed by the first object.
         queued_looks: how many more looks find vectors still to be indexed.
         read_only: whether its shards are.
+        states: of the tenants that are not active: INACTIVE, OFFLOADING, OFFLOADED, ONLOADING.
     """
 
     definition: dict[str, Any]
@@ -75,6 +76,7 @@ class FakeClass:
     dimensions: dict[str, int] = field(default_factory=dict)
     queued_looks: int = 0
     read_only: bool = False
+    states: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -111,7 +113,16 @@ class FakeClass:
             if not (create and auto):
                 raise ServerError(f'tenant not found: "{tenant}"')
             self.objects[tenant] = {}
+        self._activate(tenant)
         return self.objects[tenant]
+
+    def _activate(self, tenant: str) -> None:
+        state = self.states.get(tenant, "ACTIVE")
+        auto = self.definition["multiTenancyConfig"]["autoTenantActivation"]
+        if state == "INACTIVE" and auto:
+            del self.states[tenant]
+        elif state != "ACTIVE":
+            raise ServerError(f"tenant not active: {tenant!r}")
 
 
 class FakeState:

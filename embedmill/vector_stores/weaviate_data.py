@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ from weaviate.classes.query import Filter as Where
 from weaviate.classes.query import MetadataQuery
 
 from embedmill.embedder import Vectors
-from embedmill.errors import OutcomeUnknownError, TransientError
+from embedmill.errors import OutcomeUnknownError, StopRunError, TransientError
 from embedmill.payload import Filter, Scalar, conditions_of
 from embedmill.recipe import Metric
 from embedmill.throttle import RequestPace
@@ -26,7 +26,8 @@ from embedmill.vector_store import Hit, VectorBatch
 from embedmill.vector_stores.weaviate_client import WeaviateConnection
 from embedmill.vector_stores.weaviate_names import NO_TEXT, tenant_name
 from embedmill.vector_stores.weaviate_records import READ, payload_of, wanted_tokens
-from embedmill.vector_stores.weaviate_schema import FIND, VECTOR, Collection
+from embedmill.vector_stores.weaviate_schema import FIND, VECTOR
+from embedmill.vector_stores.weaviate_schema import Collection as CollectionFacts
 
 # Of one answer with vectors: 2 MB at 1,536 components.
 _FETCHED = 256
@@ -37,6 +38,8 @@ _LISTED = 2000
 _DELETED = 2000
 # Rounds of one deletion: each takes away at least what a server handles at once, or nothing.
 _ROUNDS = 100
+# Tenants that a message names.
+_NAMED = 3
 
 
 class Objects:
@@ -46,7 +49,7 @@ class Objects:
         self,
         connection: WeaviateConnection,
         class_name: str,
-        collection: Collection,
+        collection: CollectionFacts,
         pace: RequestPace,
     ) -> None:
         self._pace = pace
@@ -54,12 +57,24 @@ class Objects:
         self._class_name = class_name
         self._collection = collection
 
-    def tenants(self) -> Sequence[str | None]:
-        """Its tenants; a single None for a collection without."""
+    def tenants(self, among: Collection[str] | None = None) -> Sequence[str | None]:
+        """Its tenants, or those of them that are ``among``; a single None for a collection without.
+
+        Raises:
+            StopRunError: the files of one are in the cloud.
+            TransientError: they are on their way here.
+        """
         if self._collection.tenant_key is None:
             return [None]
         with self._connection.errors(f"listing the tenants of {self._class_name!r}", "read"):
-            return sorted(self._connection.collection(self._class_name).tenants.get())
+            found = self._connection.collection(self._class_name).tenants.get()
+        states = {
+            name: str(tenant.activity_status.value)
+            for name, tenant in found.items()
+            if among is None or name in among
+        }
+        _check_states(self._class_name, states)
+        return sorted(states)
 
     def fetch(self, ids: Sequence[UUID]) -> VectorBatch:
         """Records that exist, in the order of ``ids``."""
@@ -139,15 +154,13 @@ class Objects:
 
     def _searched(self, where: Filter | None) -> Sequence[str | None]:
         """Tenants that can hold what a filter lets through."""
-        tenants = self.tenants()
         wanted: list[Scalar] | None = conditions_of(where).get(
             f"metadata.{self._collection.tenant_key}"
         )
-        if self._collection.tenant_key is None or wanted is None:
-            return tenants
+        if wanted is None:
+            return self.tenants()
         # A list of texts, one of which may be wanted, is in the tenant of what is no text.
-        named = {NO_TEXT, *map(tenant_name, wanted)}
-        return [tenant for tenant in tenants if tenant in named]
+        return self.tenants({NO_TEXT, *map(tenant_name, wanted)})
 
     def _score(self, found: Any) -> float:  # noqa: ANN401, the client's object
         distance = float(found.metadata.distance)
@@ -186,4 +199,26 @@ class Objects:
         raise OutcomeUnknownError(
             f"deleting from {self._class_name!r}: {left:,} of {len(ids):,} records may be left",
             code="not-deleted",
+        )
+
+
+def _check_states(class_name: str, states: Mapping[str, str]) -> None:
+    """Refuse tenants that nobody can ask: what is in them would count as missing.
+
+    An inactive one is no trouble: our collections activate their tenants when they are asked.
+    """
+    away = [name for name, state in states.items() if state in {"OFFLOADED", "OFFLOADING"}]
+    if away:
+        raise StopRunError(
+            f"tenants of collection {class_name} are offloaded, {len(away)} of them: "
+            f"{', '.join(sorted(away)[:_NAMED])}",
+            code="tenant-offloaded",
+            hint="bring them back (set them ACTIVE, which may take a while), then run again",
+        )
+    coming = [name for name, state in states.items() if state == "ONLOADING"]
+    if coming:
+        raise TransientError(
+            f"tenants of collection {class_name} are being brought back: "
+            f"{', '.join(sorted(coming)[:_NAMED])}",
+            code="tenant-loading",
         )

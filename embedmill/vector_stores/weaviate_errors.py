@@ -72,9 +72,12 @@ _ABSENT = re.compile(r"could not find class|class .{0,260}not found|no such clas
 _PASSING = re.compile(
     r"deadline exceeded|context canceled|time(d)? ?out|connection (refused|reset)|unavailable"
     r"|enough replicas|no leader|leader not found|leadership|(enough|out of) memory|shutting down"
-    r"|tenant not active|shard is (not ready|loading)",
+    r"|shard is (not ready|loading)",
     re.IGNORECASE,
 )
+# It becomes active by itself, unless somebody has told its collection that it should not.
+_INACTIVE = re.compile(r"tenant not active", re.IGNORECASE)
+_INACTIVE_HINT = "set the tenant ACTIVE, or autoTenantActivation of its collection to true"
 _TOO_LARGE = re.compile(r"message larger than max|larger than max|too large", re.IGNORECASE)
 _NOT_SENT = re.compile(r"failed to connect|connection refused|name resolution", re.IGNORECASE)
 _CREDENTIALS_CODES = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -128,6 +131,8 @@ def of_words(words: str, message: str, effect: Effect) -> EmbedmillError | None:
         return _absent(message)
     if _RATE.search(words):
         return RateLimitedError(message)
+    if _INACTIVE.search(words):
+        return _unclear(message, "tenant-inactive", effect, _INACTIVE_HINT)
     return _unclear(message, "unavailable", effect) if _PASSING.search(words) else None
 
 
@@ -237,10 +242,10 @@ def _absent(message: str) -> RefusedError:
     return RefusedError(message, code="no-collection", hint="check the name, and store.url")
 
 
-def _unclear(message: str, code: str, effect: Effect) -> EmbedmillError:
+def _unclear(message: str, code: str, effect: Effect, hint: str = "") -> EmbedmillError:
     if effect == "read":
-        return TransientError(message, code=code)
-    return OutcomeUnknownError(message, code=code)
+        return TransientError(message, code=code, hint=hint)
+    return OutcomeUnknownError(message, code=code, hint=hint)
 
 
 def _said(body: object) -> str:

@@ -397,6 +397,49 @@ class TestTenants:
         store.delete("notes", record_ids(3))
         assert rig.ids() == as_text(record_ids(4)[3:])
 
+    def test_an_inactive_tenant_is_asked_like_any_other(self, rig, store):
+        store.upsert("notes", self.batch(["acme", "globex"]))
+        states = rig.state.classes[class_name("notes")].states
+        states["acme"] = "INACTIVE"
+        assert store.count("notes") == 2
+        assert not states
+
+    @pytest.mark.parametrize(
+        ("state", "error", "code"),
+        [
+            ("OFFLOADED", StopRunError, "tenant-offloaded"),
+            ("OFFLOADING", StopRunError, "tenant-offloaded"),
+            ("ONLOADING", TransientError, "tenant-loading"),
+        ],
+    )
+    def test_what_is_in_a_tenant_that_is_away_does_not_count_as_missing(
+        self, rig, store, state, error, code
+    ):
+        store.upsert("notes", self.batch(["acme", "globex"]))
+        rig.state.classes[class_name("notes")].states["acme"] = state
+        query = unit_vectors(1)[0]
+        for call in (
+            lambda: store.count("notes"),
+            lambda: list(store.ids("notes")),
+            lambda: store.search("notes", query, 10),
+            lambda: store.search("notes", query, 10, {"metadata.customer": "acme"}),
+            lambda: store.delete("notes", record_ids(2)),
+        ):
+            with pytest.raises(error, match="acme") as refused:
+                call()
+            assert refused.value.code == code
+        # Who asks for another customer is not in need of it.
+        assert len(store.search("notes", query, 10, {"metadata.customer": "globex"})) == 1
+
+    def test_an_inactive_tenant_that_nobody_may_wake_is_named(self, rig, store):
+        store.upsert("notes", self.batch(["acme", "globex"]))
+        found = rig.state.classes[class_name("notes")]
+        found.definition["multiTenancyConfig"]["autoTenantActivation"] = False
+        found.states["acme"] = "INACTIVE"
+        with pytest.raises(TransientError, match="acme") as refused:
+            store.count("notes")
+        assert "autoTenantActivation" in refused.value.hint
+
     def test_a_collection_with_other_tenants_is_refused(self, rig, store):
         with pytest.raises(RefusedError, match="customer"):
             rig.store().create_collection("notes", UNIT)

@@ -1,6 +1,7 @@
 """Whole runs into Weaviate, under what only its server does; the matrix of stores has the rest."""
 
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +12,8 @@ from embedmill.testing.weaviate_server import WeaviateServer
 from embedmill.vector_stores.weaviate import WeaviateStore
 from embedmill.vector_stores.weaviate_names import class_name
 from embedmill.weaviate_settings import WeaviateSettings
+from pipelines.audit import audit
+from pipelines.run_options import RunOptions
 
 TEXTS = {f"d{number}": f"one two three four five {number}" for number in range(12)}
 
@@ -134,3 +137,21 @@ def test_a_server_that_is_down_ends_the_run_with_all_it_had_kept(index):
     index.server.plan.clear()
     index.ingest(changed)
     assert stored(index) == expected(index)
+
+
+def test_an_audit_puts_right_what_was_done_to_the_objects(index):
+    index.ingest(TEXTS)
+    objects = index.server.state.get(class_name(index.version.collection)).objects[""]
+    gone, twisted, turned, text = list(objects)[:4]
+    foreign = objects.pop(gone)
+    objects[str(UUID(int=7))] = foreign
+    objects[twisted].properties["embedmill_rest"] = '{"uri":"elsewhere"}'
+    objects[turned].vectors["default"] = -objects[turned].vectors["default"]
+    objects[text].properties["text"] = "somebody else's words"
+    options = RunOptions(clock=index.clock, sleep=index.clock.sleep)
+    with index.seams():
+        found = audit(index.settings, options, repair=True)
+        assert found.counts == {"missing": 1, "stale": 2, "other-vector": 1, "duplicate": 1}
+        assert audit(index.settings, options).clean
+    assert stored(index) == expected(index)
+    assert aliases(index) == published(index)

@@ -6,11 +6,14 @@ import os
 import time
 from collections.abc import Sequence
 
-from embedmill.applying import LostChunk, SegmentApplier
-from embedmill.assembly import Layers, collection_spec, store_of
+from embedmill.applying import LostChunk, RecordStore, SegmentApplier
+from embedmill.assembly import Layers, collection_spec, import_bucket, importer_of, store_of
+from embedmill.bulk_import import BulkImporter
 from embedmill.copying import OtherStore, begin_copy
 from embedmill.counts import RecordCounts, WriteCounts
 from embedmill.dead_letter import Stage, bury_chunks
+from embedmill.import_files import ImportedRecords, ImportFile, ImportFiles
+from embedmill.live_records import LiveRecords
 from embedmill.manifest import IndexVersion
 from embedmill.publishing import finish_collection, point_alias
 from embedmill.run_context import RunContext, utc_now
@@ -28,19 +31,9 @@ class StoreWriter:
         spread = os.getpid() % 16 / 16
         self._throttle = Throttle(clock=time.monotonic, sleep=time.sleep, spread=spread)
         self._store = store_of(context.settings, self._throttle)
-        self._applier = SegmentApplier(
-            self._layers.chunks,
-            self._layers.vectors,
-            self._layers.applied,
-            self._store,
-            context.collection,
-            now=utc_now,
-            run=context.run,
-            clock=time.monotonic,
-            # A call that took longer than its deadline would be taken for dead.
-            at_most_s=context.settings.run.call_deadline_s / 3,
-            bury=self._bury,
-        )
+        self._applier = self._applier_of(self._store)
+        self._confirmer: SegmentApplier | None = None
+        self._imports: BulkImporter | None = None
 
     def prepare(self) -> int:
         """Create the collection if there is none.
@@ -75,6 +68,38 @@ class StoreWriter:
             What the store confirmed, and what it took since a segment was applied the last time.
         """
         return self._applier.apply(key, previous), self._throttle.take_counts()
+
+    def write_import_file(self, folder: str, shard: int, first: int) -> ImportFile:
+        """Write one file of a bulk import into its bucket; see ``ImportFiles.write``."""
+        live = LiveRecords(self._layers.chunks, self._layers.vectors, None)
+        files = ImportFiles(import_bucket(self._context), folder, self._context.collection, live)
+        return files.write(self._importer(), shard, first)
+
+    def confirm_import(self, key: SegmentKey, previous: int | None) -> RecordCounts:
+        """Record of a segment that was imported what ``apply`` would; the store is not asked."""
+        if self._confirmer is None:
+            self._confirmer = self._applier_of(ImportedRecords(self._importer().rejections))
+        return self._confirmer.apply(key, previous)
+
+    def _importer(self) -> BulkImporter:
+        if self._imports is None:
+            self._imports = importer_of(self._store, self._context)
+        return self._imports
+
+    def _applier_of(self, store: RecordStore) -> SegmentApplier:
+        return SegmentApplier(
+            self._layers.chunks,
+            self._layers.vectors,
+            self._layers.applied,
+            store,
+            self._context.collection,
+            now=utc_now,
+            run=self._context.run,
+            clock=time.monotonic,
+            # A call that took longer than its deadline would be taken for dead.
+            at_most_s=self._context.settings.run.call_deadline_s / 3,
+            bury=self._bury,
+        )
 
     def count(self) -> int:
         """Records in the version's collection."""

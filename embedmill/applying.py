@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -19,7 +21,7 @@ from embedmill.segment import (
     VectorLayer,
 )
 from embedmill.segment_records import SegmentRecords
-from embedmill.vector_store import VectorStore
+from embedmill.vector_store import Rejection, VectorBatch
 
 # Document row, chunk index, code, message.
 LostChunk = tuple[int, int, str, str]
@@ -29,6 +31,18 @@ _SUPERSEDED = ("superseded", "a later segment has the document again")
 # Records of one call: payloads and vectors of a large segment are not all in memory at once, and
 # the embedded store syncs its files only so often.
 _RECORDS = 4096
+
+
+class RecordStore(Protocol):
+    """What applying asks of a store; see :class:`~embedmill.vector_store.VectorStore`."""
+
+    def upsert(self, collection: str, batch: VectorBatch) -> Sequence[Rejection]:
+        """Write records, confirmed before it returns."""
+        ...
+
+    def delete(self, collection: str, ids: Sequence[UUID]) -> None:
+        """Delete records, confirmed before it returns."""
+        ...
 
 
 @dataclass(slots=True)
@@ -48,7 +62,7 @@ class SegmentApplier:
         chunk_layer: ChunkLayer,
         vector_layer: VectorLayer,
         applied_layer: AppliedLayer,
-        store: VectorStore,
+        store: RecordStore,
         collection: str,
         *,
         now: Callable[[], str],

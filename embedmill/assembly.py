@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import assert_never
+from typing import assert_never, cast
 
+from embedmill.bulk_import import BulkImporter, ImportingStore
 from embedmill.canary import Canary, CanaryLayer, WatchedEmbedder
 from embedmill.chunker import Chunker
 from embedmill.chunkers.build import build_chunker
@@ -16,6 +17,7 @@ from embedmill.embedders.build import build_embedder, embedding_recipe
 from embedmill.errors import SettingsError
 from embedmill.manifest import IndexVersion
 from embedmill.parsers.by_media_type import MediaTypeParser
+from embedmill.pinecone_settings import BulkImportSettings, PineconeSettings
 from embedmill.query_contract import QueryContract, publish_contract
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
@@ -73,6 +75,7 @@ class Seams:
     workspace: Callable[[Workspace], Workspace] = lambda real: real
     embedder: Callable[[Embedder], Embedder] = lambda real: real
     store: Callable[[VectorStore], VectorStore] = lambda real: real
+    bucket: Callable[[Workspace], Workspace] = lambda real: real
 
 
 _seams = Seams()
@@ -138,6 +141,24 @@ def watched_embedder_of(
 def store_of(settings: Settings, pace: RequestPace = at_once) -> VectorStore:
     """Open the store; ``pace`` is that of its requests that write."""
     return _seams.store(open_store(settings.store, pace))
+
+
+def bulk_settings(settings: Settings) -> BulkImportSettings | None:
+    """How the store reads large copies by itself; None: it does not."""
+    return settings.store.bulk_import if isinstance(settings.store, PineconeSettings) else None
+
+
+def import_bucket(context: RunContext) -> Workspace:
+    """The bucket that the store reads from."""
+    bulk = bulk_settings(context.settings)
+    assert bulk is not None, "nobody imports without a bucket"
+    return _seams.bucket(open_workspace(bulk.bucket))
+
+
+def importer_of(store: VectorStore, context: RunContext) -> BulkImporter:
+    """Imports into the version's collection; the store's settings have a bucket."""
+    importing = cast("ImportingStore", store)
+    return importing.bulk_importer(context.collection, collection_spec(context.embedding))
 
 
 def collection_spec(recipe: EmbeddingRecipe) -> CollectionSpec:

@@ -78,8 +78,7 @@ def begin_copy(
     Raises:
         RefusedError: the collection has records that no copy of ours has put there.
     """
-    path = f"indexes/{index}/copies/{other.id}/{version.collection}.json"
-    if workspace.read(path) is not None:
+    if was_begun(workspace, index, version, other):
         return
     records = store.count(version.collection)
     if records and not overwrite:
@@ -89,8 +88,22 @@ def begin_copy(
             code="foreign-records",
             hint="drop that collection, or say --overwrite: what is not this version's is deleted",
         )
+    note_copy(workspace, index, version, other)
+
+
+def was_begun(workspace: Workspace, index: str, version: IndexVersion, other: OtherStore) -> bool:
+    """Whether a copy of the version into that store was noted."""
+    return workspace.read(_note(index, version, other)) is not None
+
+
+def note_copy(workspace: Workspace, index: str, version: IndexVersion, other: OtherStore) -> None:
+    """Note that what is in the collection there is a copy's."""
     body = {"store": dict(other.address), "collection": version.collection}
-    create_once(workspace, path, sealed(body))
+    create_once(workspace, _note(index, version, other), sealed(body))
+
+
+def _note(index: str, version: IndexVersion, other: OtherStore) -> str:
+    return f"indexes/{index}/copies/{other.id}/{version.collection}.json"
 
 
 def copied_until(applied: AppliedLayer, committed: Mapping[int, list[int]]) -> dict[int, int]:

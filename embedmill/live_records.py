@@ -29,13 +29,16 @@ class LiveSegment:
 class LiveRecords:
     """Reads the records of a version from its layers, segment by segment."""
 
-    def __init__(self, chunks: ChunkLayer, vectors: VectorLayer, applied: AppliedLayer) -> None:
+    def __init__(
+        self, chunks: ChunkLayer, vectors: VectorLayer, applied: AppliedLayer | None
+    ) -> None:
         """Hold what is needed.
 
         Args:
             chunks: of the version.
             vectors: of the version.
-            applied: says which records a store did not take; they are left out.
+            applied: says which records a store did not take; they are left out. None: no store was
+                asked yet.
         """
         self._chunks = chunks
         self._vectors = vectors
@@ -68,8 +71,13 @@ class LiveRecords:
         keys = docs.column("doc_key").to_pylist()
         deleted = docs.column("deleted").to_pylist()
         rows = {row for row, k in enumerate(keys) if k in segment.doc_keys and not deleted[row]}
-        refused = {row for row, _, _ in self._applied.read(segment.key).rejected}
+        refused = self._refused(segment.key)
         return records.batch([row for row in records.of_documents(rows) if row not in refused])
+
+    def _refused(self, key: SegmentKey) -> set[int]:
+        if self._applied is None:
+            return set()
+        return {row for row, _, _ in self._applied.read(key).rejected}
 
     def ids(self, segment: LiveSegment) -> Iterator[UUID]:
         """Ids of all chunks of the documents of a segment, by its document rows alone."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
+from embedmill.workspace_settings import WorkspaceSettings
 
 # 1 to 45 characters, lowercase letters, digits and hyphens; Pinecone's identifier limits.
 IndexName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,43}[a-z0-9])?$")]
@@ -16,6 +18,35 @@ MAX_RECORDS = 1000
 MAX_REQUEST_BYTES = 2_000_000
 # The limit is said as "2 MB"; what a server counts in it beside the body is not said.
 _REQUEST_BYTES = 1_900_000
+
+
+class BulkImportSettings(Frozen):
+    """Large copies: files in a bucket, which Pinecone reads by itself."""
+
+    bucket: WorkspaceSettings = Field(
+        description="Where the files are put, an `s3://` address with the keys of `workspace`; "
+        "they are deleted once they are imported."
+    )
+    integration: NonEmpty | None = Field(
+        default=None,
+        description="Id of the storage integration that lets Pinecone read the bucket; a public "
+        "one needs none.",
+    )
+    from_records: int = Field(
+        default=1_000_000,
+        gt=0,
+        description="Copies of fewer records are written as usual: an import takes at least ten "
+        "minutes.",
+    )
+    poll_s: float = Field(
+        default=30.0, gt=0, description="Between two looks at an import that goes on, in seconds."
+    )
+
+    @model_validator(mode="after")
+    def _is_a_bucket_that_is_read(self) -> Self:
+        if not self.bucket.url.startswith("s3://"):
+            raise PydanticCustomError("bucket", "only s3:// addresses are known to be read")
+        return self
 
 
 class PineconeSettings(Frozen):
@@ -80,3 +111,18 @@ class PineconeSettings(Frozen):
         description="Processes that may write at once, one request of each; Pinecone takes 100 "
         "requests per second and namespace.",
     )
+    bulk_import: BulkImportSettings | None = Field(
+        default=None,
+        description="Let Pinecone read large copies (`embedmill copy`) from a bucket; without it "
+        "they are written like everything else.",
+    )
+
+    @model_validator(mode="after")
+    def _imports_reach_it(self) -> Self:
+        if self.bulk_import is not None and self.cloud != "aws":
+            raise PydanticCustomError(
+                "import_cloud",
+                "bulk_import reads from S3 into indexes on aws only; cloud is {cloud}",
+                {"cloud": self.cloud},
+            )
+        return self

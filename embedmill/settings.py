@@ -26,10 +26,11 @@ from embedmill.plugins import (
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.recipe import Metric
 from embedmill.run_settings import RunSettings
-from embedmill.setting_types import Frozen, Name, NonEmpty, SecretRef
+from embedmill.setting_types import Frozen, Name, NonEmpty
 from embedmill.version_settings import HookSettings, KeepSettings
 from embedmill.voyage_settings import VoyageEmbedderSettings
 from embedmill.weaviate_settings import WeaviateSettings
+from embedmill.workspace_settings import WorkspaceSettings
 
 
 def _known_encoding(name: str) -> str:
@@ -310,43 +311,6 @@ else:
         MemoryStoreSettings,
         DiscardStoreSettings,
     )
-
-
-class WorkspaceSettings(Frozen):
-    """Where all state lives: a local folder, or a bucket by URL."""
-
-    url: NonEmpty = Field(description="Folder, `file://`, `s3://`, `gs://` or `az://` address.")
-    endpoint: str | None = Field(default=None, description="Of an S3-compatible server.")
-    region: str | None = Field(default=None, description="Of the bucket.")
-    access_key: SecretRef | None = Field(
-        default=None,
-        description="`${NAME}` of an environment variable; else the cloud's own chain.",
-    )
-    secret_key: SecretRef | None = Field(
-        default=None, description="`${NAME}` of an environment variable."
-    )
-    allow_http: bool = Field(default=False, description="Plain HTTP, for servers on loopback.")
-
-    # Here and not on Settings: a validator that runs before the root would leave JSON mode, and
-    # strict models then refuse every list where a tuple is meant.
-    @model_validator(mode="before")
-    @classmethod
-    def _url_alone(cls, data: object) -> object:
-        return {"url": data} if isinstance(data, str) else data
-
-    @model_validator(mode="after")
-    def _each_key_has_an_effect(self) -> Self:
-        s3_only = ("endpoint", "region", "access_key", "secret_key", "allow_http")
-        idle = [name for name in s3_only if getattr(self, name)]
-        if idle and not self.url.startswith("s3://"):
-            raise PydanticCustomError(
-                "no_effect",
-                "{keys} would have no effect: only an s3:// address takes them",
-                {"keys": ", ".join(idle)},
-            )
-        if (self.access_key is None) != (self.secret_key is None):
-            raise PydanticCustomError("pair", "access_key and secret_key go together")
-        return self
 
 
 class Settings(Frozen):

@@ -34,8 +34,8 @@ from embedmill.errors import (
     StopRunError,
     TransientError,
 )
-from embedmill.settings import WorkspaceSettings
 from embedmill.settings_file import resolve_secret
+from embedmill.workspace_settings import WorkspaceSettings
 
 if TYPE_CHECKING:
     # These names exist for type checkers only.

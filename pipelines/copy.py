@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from actors.store_writer import StoreWriter
 from embedmill.assembly import Layers, require_local_store, store_of, workspace_of
 from embedmill.copying import OtherStore, copied_until, put_right, records_applied, refusals
-from embedmill.counts import DocumentCounts
+from embedmill.counts import DocumentCounts, RecordCounts
 from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError
 from embedmill.executor import Executor, WorkerSpec
 from embedmill.lease import Lease, take_lease
@@ -20,6 +20,7 @@ from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import RunReport, RunStatus, start_run, write_report
 from embedmill.segment import SegmentKey
 from embedmill.settings import Settings, StoreSettings
+from pipelines.bulk_copy import BulkCopy
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
 from pipelines.filling import WRITE, ApplyStage
@@ -159,6 +160,7 @@ class _Copy:
         self._writers = writers_of(context.settings, executor)
         self._dispatcher = Dispatcher(executor, faults)
         self._stage = ApplyStage(self._dispatcher, faults, self._writers)
+        self._imported = RecordCounts()
         self._started = utc_now()
         self._clock = time.monotonic()
 
@@ -167,7 +169,7 @@ class _Copy:
         try:
             committed = self._layers.chunks.committed()
             require_vectors(self._layers, committed)
-            self._begin()
+            self._begin(committed)
             self._fill(committed)
             expected, stored = self._complete()
         except EmbedmillError as error:
@@ -185,9 +187,17 @@ class _Copy:
             log.warning("%d records have no copy: %s: %s", count, code, message)
         return self._left(replace(report, status="partial"))
 
-    def _begin(self) -> None:
+    def _begin(self, committed: Mapping[int, list[int]]) -> None:
         spec = WorkerSpec(StoreWriter, (self._context,))
         self._dispatcher.add_pool(WRITE, [spec] * self._writers)
+        self._imported = BulkCopy(
+            self._context,
+            self._version,
+            self._other,
+            self._dispatcher,
+            self._options.sleep,
+            self._check,
+        ).run(committed, overwrite=self._choices.overwrite)
         arguments = (self._version, self._other, self._choices.overwrite)
         self._dispatcher.ask_again((WRITE, 0), "begin_copy", *arguments, sleep=self._options.sleep)
 
@@ -256,7 +266,7 @@ class _Copy:
             status=status,
             started=self._started,
             seconds=round(time.monotonic() - self._clock, 3),
-            records=self._stage.counts,
+            records=self._stage.counts + self._imported,
             writes=self._stage.writes,
             live_records=expected,
             stored_records=stored,

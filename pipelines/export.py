@@ -12,8 +12,9 @@ from embedmill.exporting import Exporter, state_id
 from embedmill.lease import take_lease
 from embedmill.live_records import LiveRecords
 from embedmill.run_context import RunContext
-from embedmill.settings import Settings, WorkspaceSettings
+from embedmill.settings import Settings
 from embedmill.workspace import open_workspace
+from embedmill.workspace_settings import WorkspaceSettings
 from pipelines.copy import require_vectors, version_to_read
 
 

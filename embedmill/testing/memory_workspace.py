@@ -40,7 +40,7 @@ class MemoryWorkspace:
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """See ``Workspace.list``."""
-        folder = prefix.rstrip("/") + "/"
+        folder = f"{prefix.rstrip('/')}/" if prefix else ""
         # A copy: the heartbeat of a lease is put from another thread.
         files = list(self.files.items())
         yield from [Entry(path, len(data)) for path, data in files if path.startswith(folder)]

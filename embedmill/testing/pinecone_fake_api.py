@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from embedmill.testing import pinecone_fake_imports as imports
 from embedmill.testing import pinecone_fake_namespaces as control
 from embedmill.testing import pinecone_fake_vectors as vectors
 from embedmill.testing.fake_api import Call, Reply, Request, RouteTable
@@ -40,6 +41,10 @@ _DATA = RouteTable(
     ("GET", rf"/namespace-aliases/{_NAME}", "aliases.get"),
     ("PATCH", rf"/namespace-aliases/{_NAME}", "aliases.repoint"),
     ("DELETE", rf"/namespace-aliases/{_NAME}", "aliases.delete"),
+    ("POST", r"/bulk/imports", "imports.start"),
+    ("GET", r"/bulk/imports", "imports.list"),
+    ("GET", rf"/bulk/imports/{_NAME}", "imports.get"),
+    ("DELETE", rf"/bulk/imports/{_NAME}", "imports.cancel"),
 )
 _API_VERSION = "2026-07"
 
@@ -154,6 +159,10 @@ def _handler_of(
         "aliases.get": lambda: control.get_alias(index, name),
         "aliases.repoint": lambda: control.repoint_alias(index, name, body),
         "aliases.delete": lambda: control.delete_alias(index, name),
+        "imports.start": lambda: imports.start(index, body, faults),
+        "imports.list": lambda: imports.listing(index, query),
+        "imports.get": lambda: imports.describe(index, name),
+        "imports.cancel": lambda: imports.cancel(index, name),
     }[work.route]
 
 

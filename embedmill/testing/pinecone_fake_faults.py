@@ -26,6 +26,10 @@ Route = Literal[
     "aliases.get",
     "aliases.repoint",
     "aliases.delete",
+    "imports.start",
+    "imports.list",
+    "imports.get",
+    "imports.cancel",
 ]
 Deed = Literal[
     CommonDeed,
@@ -42,6 +46,13 @@ Deed = Literal[
     "refuse-id",
     "store-some",
     "store-none",
+    # Of imports.start: how the import ends; it fails having read all, somebody cancels it, it loses
+    # a record, it never ends; listings do not have it for ``count`` looks.
+    "fail",
+    "cancel",
+    "lose",
+    "stall",
+    "list-lag",
 ]
 
 
@@ -53,8 +64,8 @@ class Fault(PlannedFault):
         do: what goes wrong.
         count: records that ``store-some`` stores.
         status: of ``error``.
-        value: id of ``refuse-id``, message of ``error`` (``{key}``: the caller's API key), header
-            of ``rate-limit``.
+        value: words of ``fail``, id of ``refuse-id``, message of ``error`` (``{key}``: the caller's
+            API key), header of ``rate-limit``.
     """
 
     at: Route

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from embedmill.testing.pinecone_fake_faults import Fault
+
 Values: TypeAlias = npt.NDArray[np.float32]
 
 
@@ -27,6 +29,8 @@ class ServerOptions:
         most_indexes: before a create is refused by quota.
         discard: answer upserts without looking at them, for measuring clients; those into a
             namespace that begins with an underscore are kept.
+        import_looks: describes of an import before it ends.
+        bucket: contents of a bucket by address, of all below the one given; what imports read.
         clock: seconds.
     """
 
@@ -37,6 +41,8 @@ class ServerOptions:
     ready_after: int = 0
     most_indexes: int = 5
     discard: bool = False
+    import_looks: int = 2
+    bucket: Callable[[str], Mapping[str, bytes]] = lambda _: {}
     clock: Callable[[], float] = time.monotonic
 
 
@@ -126,6 +132,33 @@ class Namespace:
 
 
 @dataclass(slots=True)
+class FakeImport:
+    """One bulk import.
+
+    Attributes:
+        id: of it.
+        uri: of its files.
+        mode: ``abort`` or ``continue`` at a bad record.
+        status: in the service's words.
+        records: read so far.
+        error: why it failed.
+        looks: how often it was described.
+        hidden_looks: listings that do not have it yet.
+        ending: how it ends, other than well.
+    """
+
+    id: str
+    uri: str
+    mode: str
+    status: str = "Pending"
+    records: int = 0
+    error: str = ""
+    looks: int = 0
+    hidden_looks: int = 0
+    ending: Fault | None = None
+
+
+@dataclass(slots=True)
 class FakeIndex:
     """One index.
 
@@ -137,6 +170,7 @@ class FakeIndex:
         namespaces: by name.
         aliases: target by alias.
         looks: how often it was described.
+        imports: bulk imports, oldest first.
     """
 
     name: str
@@ -146,6 +180,7 @@ class FakeIndex:
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     looks: int = 0
+    imports: list[FakeImport] = field(default_factory=list)
 
     @property
     def dimension(self) -> int:

@@ -44,6 +44,7 @@ from embedmill.vector_store import (
 )
 from embedmill.vector_stores.pinecone_data import Record
 from embedmill.vector_stores.pinecone_errors import AbsentError
+from embedmill.vector_stores.pinecone_imports import PineconeImporter
 from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, filter_of, payload_of
 from embedmill.vector_stores.pinecone_places import OpenedIndex, Places
 from embedmill.vector_stores.pinecone_registry import REGISTRY
@@ -210,6 +211,24 @@ class PineconeStore:
             if opened.registry.read([collection]):
                 opened.registry.forget(collection)
         self._places.forget(collection)
+
+    def bulk_importer(self, collection: str, spec: CollectionSpec) -> PineconeImporter:
+        """Imports into a collection that does not exist yet: the import makes its namespace.
+
+        Raises:
+            RefusedError: an alias has that name, or a namespace that is none of ours.
+        """
+        check_name(collection)
+        for other in self._places.all():
+            if other.data.has_namespace(collection) and not other.registry.read([collection]):
+                raise self._foreign(collection)
+        if self._places.alias_target(collection) is not None:
+            raise RefusedError(f"{collection!r} is an alias already")
+        opened = self._places.open_for(spec)
+        opened.registry.write(collection, spec)
+        settings = self._settings.bulk_import
+        integration = settings.integration if settings else None
+        return PineconeImporter(opened, collection, spec, self.limits, integration)
 
     def close(self) -> None:
         """Let go of connections; nothing that was confirmed depends on it."""

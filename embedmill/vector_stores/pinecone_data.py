@@ -15,6 +15,7 @@ from urllib.parse import quote
 import orjson
 from pinecone import Index
 from pinecone._internal.http_client import HTTPClient
+from pinecone.models.imports.model import ImportModel
 from pinecone.models.response_info import ResponseInfo
 from pinecone.models.vectors.vector import ScoredVector, Vector
 
@@ -217,6 +218,28 @@ class PineconeData:
         with pinecone_errors("read", self._secrets):
             reply = self._transport.get(_ALIASES, params={"target_namespace": namespace})
         return [str(entry["name"]) for entry in _object(reply.content)["namespace_aliases"]]
+
+    def start_import(self, url: str, integration: str | None) -> str:
+        """Have the service read files by itself; return its id of that.
+
+        Raises:
+            RefusedError: the service does not do so here.
+        """
+        with pinecone_errors("write", self._secrets):
+            started = self._index.start_import(
+                uri=url, error_mode="abort", integration_id=integration
+            )
+        return started.id
+
+    def imports(self) -> list[ImportModel]:
+        """All imports into the index, as far as they are listed."""
+        with pinecone_errors("read", self._secrets):
+            return list(self._index.list_imports())
+
+    def import_state(self, import_id: str) -> ImportModel:
+        """How far an import is."""
+        with pinecone_errors("read", self._secrets):
+            return self._index.describe_import(import_id)
 
     def close(self) -> None:
         """Let go of connections."""

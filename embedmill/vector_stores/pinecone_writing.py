@@ -50,7 +50,7 @@ class BatchWriter:
         for start in range(0, len(batch.ids), _AT_ONCE):
             part = range(start, min(start + _AT_ONCE, len(batch.ids)))
             records = _records(batch, part)
-            refused |= {row: _TOO_LARGE for row in part if row not in records}
+            refused |= {row: TOO_LARGE for row in part if row not in records}
             refused |= self._send(list(records), list(records.values()))
         if self._alone > 1 and not self._accepted:
             raise _none_taken(len(batch.ids), next(iter(refused.values()))[1])
@@ -88,7 +88,7 @@ class BatchWriter:
             )
 
 
-_TOO_LARGE = (
+TOO_LARGE = (
     "payload-too-large",
     f"as metadata the payload has more than the {METADATA_BYTES:,} bytes that Pinecone takes",
 )

@@ -11,8 +11,8 @@ from test_crash_points import STEPS, problems_at
 
 from embedmill.errors import AlreadyExistsError, IndexLockedError, StopRunError
 from embedmill.lease import take_lease
-from embedmill.settings import WorkspaceSettings
 from embedmill.workspace import ObjectWorkspace, create_once, open_workspace
+from embedmill.workspace_settings import WorkspaceSettings
 
 BUCKET = "documents"
 _numbers = itertools.count()

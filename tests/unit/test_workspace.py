@@ -16,9 +16,9 @@ from embedmill.errors import (
     StopRunError,
     TransientError,
 )
-from embedmill.settings import WorkspaceSettings
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.workspace import STAGING, LocalWorkspace, create_once, open_workspace, require
+from embedmill.workspace_settings import WorkspaceSettings
 
 BIG = b"0123456789abcdef" * 2**16
 

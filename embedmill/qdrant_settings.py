@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
+from embedmill.server_settings import refuse_key_in_the_clear, typed_key
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 
 # Qdrant's own default of ``hnsw_config.m``.
@@ -109,30 +107,11 @@ class QdrantServerSettings(Frozen):
 
     @model_validator(mode="after")
     def _key_not_in_the_clear(self) -> Self:
-        url = urlsplit(self.url)
-        in_the_clear = url.scheme == "http" and not _is_this_machine(url.hostname or "")
-        if self.api_key is not None and in_the_clear and not self.allow_http:
-            raise PydanticCustomError(
-                "key_in_the_clear",
-                "the key would travel to {host} in the clear; use https://, or set allow_http",
-                {"host": url.hostname},
-            )
+        if self.api_key is not None and not self.allow_http:
+            refuse_key_in_the_clear([self.url])
         return self
 
 
 def index_field(entry: str) -> tuple[str, IndexType]:
     """Metadata key and type of an entry of ``payload_indexes``; a keyword where none is given."""
-    key, sign, name = entry.rpartition(":")
-    for known in _INDEX_TYPES:
-        if sign and key and name == known:
-            return key, known
-    return entry, "keyword"
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return typed_key(entry, _INDEX_TYPES, "keyword")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from typing import Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from embedmill.server_settings import refuse_key_in_the_clear, typed_key
 from embedmill.setting_types import Frozen, NonEmpty, SecretRef
 
 PropertyType = Literal["keyword", "keyword[]", "text", "int", "number", "bool", "date"]
@@ -114,15 +114,8 @@ class WeaviateSettings(Frozen):
 
     @model_validator(mode="after")
     def _key_not_in_the_clear(self) -> Self:
-        for url in filter(None, (self.url, self.grpc_url)):
-            parts = urlsplit(url)
-            in_the_clear = parts.scheme == "http" and not _is_this_machine(parts.hostname or "")
-            if self.api_key is not None and in_the_clear and not self.allow_http:
-                raise PydanticCustomError(
-                    "key_in_the_clear",
-                    "the key would travel to {host} in the clear; use https://, or set allow_http",
-                    {"host": parts.hostname},
-                )
+        if self.api_key is not None and not self.allow_http:
+            refuse_key_in_the_clear(filter(None, (self.url, self.grpc_url)))
         return self
 
     @model_validator(mode="after")
@@ -143,11 +136,7 @@ class WeaviateSettings(Frozen):
 
 def property_field(entry: str) -> tuple[str, PropertyType]:
     """Metadata key and type of an entry of ``properties``; a keyword where none is given."""
-    key, sign, name = entry.rpartition(":")
-    for known in PROPERTY_TYPES:
-        if sign and key and name == known:
-            return key, known
-    return entry, "keyword"
+    return typed_key(entry, PROPERTY_TYPES, "keyword")
 
 
 def property_name(key: str) -> str:
@@ -177,12 +166,3 @@ def addresses(settings: WeaviateSettings) -> tuple[tuple[str, int, bool], tuple[
         name, _, domain = host.partition(".")
         return http, (f"{name}.grpc.{domain}", 443, True)
     return http, (host, 50_051, secure)
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

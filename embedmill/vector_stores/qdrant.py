@@ -39,10 +39,11 @@ from embedmill.vector_stores.qdrant_collections import (
     payload_indexes,
     wanted_graph,
 )
-from embedmill.vector_stores.qdrant_errors import Effect, confirmed, server_errors
+from embedmill.vector_stores.qdrant_errors import confirmed, server_errors
 from embedmill.vector_stores.qdrant_filters import filter_of, matches_nothing
 from embedmill.vector_stores.qdrant_limits import qdrant_limits
 from embedmill.vector_stores.qdrant_upserts import Upserts
+from embedmill.vector_stores.server_words import Effect
 
 # Ids in one request: 400 kB.
 _IDS = 10_000

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from typing import Literal
 
 import httpx
 import orjson
@@ -31,14 +30,16 @@ from embedmill.errors import (
     StopRunError,
     TransientError,
 )
-from embedmill.redaction import redacted
-
-# What a call does: ``read`` changes nothing, ``change`` a collection or alias, ``write`` records.
-Effect = Literal["read", "change", "write"]
+from embedmill.vector_stores.server_words import (
+    CREDENTIALS_HINT,
+    FULL_HINT,
+    Effect,
+    cleaned,
+    unclear,
+)
 
 # Nothing was sent: there was no connection to send it over.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_MESSAGE_LIMIT = 400
 _FULL = re.compile(r"no space left|disk (is )?full|out of disk|insufficient storage", re.IGNORECASE)
 _READ_ONLY = re.compile(r"read[- ]?only|storage locked", re.IGNORECASE)
 # About the collection, not about a record: every other one would be refused alike.
@@ -77,7 +78,7 @@ def server_errors(doing: str, effect: Effect, secret: str = "") -> Iterator[None
     except ResponseHandlingException as error:
         raise _of_silence(error.source, doing, effect, secret) from error
     except json.JSONDecodeError as error:
-        raise _unclear(f"{doing}: the reply is not JSON", "unreadable-reply", effect) from error
+        raise unclear(f"{doing}: the reply is not JSON", "unreadable-reply", effect) from error
     except QdrantException as error:
         # The client knows only whole seconds; the value stands behind the colon.
         wait = stated_wait(str(error).rpartition("integer: ")[2], time.time())
@@ -95,7 +96,7 @@ def of_status(status: int, words: str, doing: str, effect: Effect) -> EmbedmillE
     if status == 503:
         return TransientError(message, code="unavailable")
     if status >= 500 or status in (408, 425, 499):
-        return _unclear(message, f"http-{status}", effect)
+        return unclear(message, f"http-{status}", effect)
     return _refusal(status, words, message, effect)
 
 
@@ -144,13 +145,11 @@ def _refusal(status: int, words: str, message: str, effect: Effect) -> Embedmill
 
 def _stop(status: int, words: str, message: str) -> StopRunError | None:
     if status == 507 or _FULL.search(words):
-        return StopRunError(message, code="disk-full", hint="make room on the server's disk")
+        return StopRunError(message, code="disk-full", hint=FULL_HINT)
     if status in (403, 503) and _READ_ONLY.search(words):
         return StopRunError(message, code="read-only", hint="make the server writable again")
     if status in (401, 403, 407):
-        return StopRunError(
-            message, code="credentials", hint="check store.api_key and what it may do"
-        )
+        return StopRunError(message, code="credentials", hint=CREDENTIALS_HINT)
     return None
 
 
@@ -161,13 +160,7 @@ def _of_silence(source: Exception, doing: str, effect: Effect, secret: str) -> E
         return StopRunError(message, code="store-url", hint="check store.url")
     if isinstance(source, _NOT_SENT):
         return TransientError(message, code="not-sent")
-    return _unclear(message, "no-reply", effect)
-
-
-def _unclear(message: str, code: str, effect: Effect) -> EmbedmillError:
-    if effect == "read":
-        return TransientError(message, code=code)
-    return OutcomeUnknownError(message, code=code)
+    return unclear(message, "no-reply", effect)
 
 
 def _words_of(body: bytes) -> str:
@@ -180,9 +173,3 @@ def _words_of(body: bytes) -> str:
         return " ".join(re.sub(r"<[^>]*>", " ", text).split())
     status = record.get("status") if isinstance(record, dict) else record
     return str(status.get("error") if isinstance(status, dict) else status or record)
-
-
-def cleaned(text: str, secret: str) -> str:
-    """A message of the server's or of the client's, short and without the key."""
-    text = redacted(text.replace(secret, "***") if secret else text)
-    return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}..."

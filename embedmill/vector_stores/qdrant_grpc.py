@@ -6,7 +6,8 @@ import grpc  # type: ignore[import-untyped]
 from qdrant_client import QdrantClient
 from qdrant_client import grpc as messages
 
-from embedmill.vector_stores.qdrant_errors import cleaned, of_status
+from embedmill.vector_stores.qdrant_errors import of_status
+from embedmill.vector_stores.server_words import cleaned
 
 # As the server itself pairs them. UNAVAILABLE is a gateway's 502 here: from outside it cannot be
 # told whether a call that broke off had arrived.

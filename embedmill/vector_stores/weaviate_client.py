@@ -21,7 +21,8 @@ from weaviate.proto.v1 import base_pb2, batch_pb2
 
 from embedmill.errors import OutcomeUnknownError, RefusedError, StopRunError
 from embedmill.settings_file import resolve_secret
-from embedmill.vector_stores.weaviate_errors import Effect, cleaned, server_errors
+from embedmill.vector_stores.server_words import Effect, cleaned
+from embedmill.vector_stores.weaviate_errors import server_errors
 from embedmill.weaviate_settings import WeaviateSettings, addresses
 
 _OLDEST = (1, 29)

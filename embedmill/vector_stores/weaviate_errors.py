@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import httpx
@@ -24,25 +24,24 @@ from weaviate.exceptions import (
 
 from embedmill.errors import (
     EmbedmillError,
-    OutcomeUnknownError,
     PermanentError,
     RateLimitedError,
     RefusedError,
     StopRunError,
     TransientError,
 )
-from embedmill.redaction import redacted
+from embedmill.vector_stores.server_words import (
+    CREDENTIALS_HINT,
+    FULL_HINT,
+    Effect,
+    cleaned,
+    unclear,
+)
 
-# What a call does: ``read`` changes nothing, ``change`` a collection or alias, ``write`` records.
-Effect = Literal["read", "change", "write"]
-
-_LONGEST = 400
-_CREDENTIALS_HINT = "check store.api_key and what it may do"
 _AWAY_HINT = "is the server running? check store.url and store.grpc_url"
-_FULL_HINT = "make room on the server's disk"
 # What nothing but a person can change: words, code, what to do.
 _STOPS = (
-    (re.compile(r"no space left|disk (is )?full", re.IGNORECASE), "disk-full", _FULL_HINT),
+    (re.compile(r"no space left|disk (is )?full", re.IGNORECASE), "disk-full", FULL_HINT),
     (
         re.compile(r"read[- ]?only", re.IGNORECASE),
         "read-only",
@@ -55,7 +54,7 @@ _STOPS = (
             re.IGNORECASE,
         ),
         "credentials",
-        _CREDENTIALS_HINT,
+        CREDENTIALS_HINT,
     ),
     # About the collection, not about a record: every other one would be refused alike.
     (
@@ -112,7 +111,7 @@ def server_errors(doing: str, effect: Effect, secret: str = "") -> Iterator[None
     except (KeyError, ValueError, AttributeError, AssertionError) as error:
         # What the client raises when a reply is not what it knows how to read.
         words = f"{doing}: the reply cannot be read ({type(error).__name__})"
-        raise _unclear(words, "unreadable-reply", effect) from error
+        raise unclear(words, "unreadable-reply", effect) from error
 
 
 def of_object(words: str, doing: str) -> EmbedmillError:
@@ -132,21 +131,15 @@ def of_words(words: str, message: str, effect: Effect) -> EmbedmillError | None:
     if _RATE.search(words):
         return RateLimitedError(message)
     if _INACTIVE.search(words):
-        return _unclear(message, "tenant-inactive", effect, _INACTIVE_HINT)
-    return _unclear(message, "unavailable", effect) if _PASSING.search(words) else None
-
-
-def cleaned(text: str, secret: str) -> str:
-    """A message of the server's or of the client's, short and without the key."""
-    text = redacted(" ".join((text.replace(secret, "***") if secret else text).split()))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        return unclear(message, "tenant-inactive", effect, _INACTIVE_HINT)
+    return unclear(message, "unavailable", effect) if _PASSING.search(words) else None
 
 
 def _of_call(error: grpc.RpcError, doing: str, effect: Effect, secret: str) -> EmbedmillError:
     code, words = error.code(), cleaned(error.details() or "", secret)
     message = f"{doing}: {code.name}: {words or 'no reason given'}"
     if code in _CREDENTIALS_CODES:
-        return StopRunError(message, code="credentials", hint=_CREDENTIALS_HINT)
+        return StopRunError(message, code="credentials", hint=CREDENTIALS_HINT)
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         too_large = _TOO_LARGE.search(words)
         return _refusal(message, effect) if too_large else RateLimitedError(message)
@@ -169,7 +162,7 @@ def _of_code(code: grpc.StatusCode, message: str, effect: Effect) -> EmbedmillEr
         case grpc.StatusCode.UNKNOWN if effect == "read":
             return RefusedError(message, code="refused-by-store")
         case _:
-            return _unclear(message, "no-reply", effect)
+            return unclear(message, "no-reply", effect)
 
 
 def _of_status(
@@ -184,14 +177,14 @@ def _of_status(
     if known is not None:
         return known
     if error.status_code >= 500 or error.status_code in (200, 408, 425, 499):
-        return _unclear(message, f"http-{error.status_code}", effect)
+        return unclear(message, f"http-{error.status_code}", effect)
     return _refusal(message, effect, f"http-{error.status_code}")
 
 
 def _of_known_status(status: int, message: str) -> EmbedmillError | None:
     match status:
         case 401 | 403 | 407:
-            return StopRunError(message, code="credentials", hint=_CREDENTIALS_HINT)
+            return StopRunError(message, code="credentials", hint=CREDENTIALS_HINT)
         case 404:
             return _absent(message)
         case 429:
@@ -199,7 +192,7 @@ def _of_known_status(status: int, message: str) -> EmbedmillError | None:
         case 503:
             return TransientError(message, code="unavailable")
         case 507:
-            return StopRunError(message, code="disk-full", hint=_FULL_HINT)
+            return StopRunError(message, code="disk-full", hint=FULL_HINT)
         case _:
             return None
 
@@ -216,7 +209,7 @@ def _of_client(error: Exception, doing: str, effect: Effect, secret: str) -> Emb
     if isinstance(error, WeaviateInvalidInputError):
         return _refusal(message, effect)
     code = "unreadable-reply" if isinstance(error, ResponseCannotBeDecodedError) else "no-reply"
-    return _unclear(message, code, effect)
+    return unclear(message, code, effect)
 
 
 def _call_behind(error: BaseException) -> grpc.RpcError | None:
@@ -240,12 +233,6 @@ def _refusal(message: str, effect: Effect, code: str = "refused-by-store") -> Em
 
 def _absent(message: str) -> RefusedError:
     return RefusedError(message, code="no-collection", hint="check the name, and store.url")
-
-
-def _unclear(message: str, code: str, effect: Effect, hint: str = "") -> EmbedmillError:
-    if effect == "read":
-        return TransientError(message, code=code, hint=hint)
-    return OutcomeUnknownError(message, code=code, hint=hint)
 
 
 def _said(body: object) -> str:

@@ -8,6 +8,13 @@ import pytest
 pytest.importorskip("qdrant_client")
 
 from qdrant_rig import Rig, as_text, record_ids, records
+from store_rig import (
+    DONE,
+    check_deletion_that_fails,
+    check_switch_that_fails,
+    check_upsert_that_fails,
+    ids_of,
+)
 
 from embedmill.errors import (
     OutcomeUnknownError,
@@ -18,7 +25,6 @@ from embedmill.errors import (
 )
 from embedmill.testing.counting_store_contract import UNIT
 
-DONE = None
 # What is planned, and what it must end as.
 REPLIES = [
     ("rate-limit", {"value": "7"}, RateLimitedError),
@@ -59,10 +65,6 @@ def rig(monkeypatch):
     rig.close()
 
 
-def ids_of(cases):
-    return ["-".join([deed, *(str(value) for value in more.values())]) for deed, more, *_ in cases]
-
-
 WRITE_FAULTS = [
     *REPLIES,
     *((*silence, OutcomeUnknownError) for silence in (*SILENCES, *UNCONFIRMED)),
@@ -73,28 +75,14 @@ WRITE_FAULTS = [
 def test_an_upsert_that_fails_ends_in_its_error_and_a_second_one_completes_it(
     rig, deed, more, kind
 ):
-    store = rig.filled(40, timeout_s=1, records_per_request=25)
-    rig.plan("points.upsert", deed, call=2, **more)
-    with pytest.raises(kind) as failure:
-        store.upsert("notes", records(100, start=20))
-    assert type(failure.value) is kind
-    assert rig.calls("points.upsert") == 2
-    assert list(store.upsert("notes", records(100, start=20))) == []
-    assert rig.ids() == as_text(record_ids(120))
+    check_upsert_that_fails(rig, "points.upsert", kind, call=2, deed=deed, **more)
 
 
 @pytest.mark.parametrize(("deed", "more", "kind"), WRITE_FAULTS, ids=ids_of(WRITE_FAULTS))
 def test_a_deletion_that_fails_ends_in_its_error_and_a_second_one_completes_it(
     rig, deed, more, kind
 ):
-    store = rig.filled(40, timeout_s=1)
-    rig.plan("points.delete", deed, **more)
-    with pytest.raises(kind) as failure:
-        store.delete("notes", record_ids(30))
-    assert type(failure.value) is kind
-    assert rig.calls("points.delete") == 1
-    store.delete("notes", record_ids(30))
-    assert rig.ids() == as_text(record_ids(10, start=30))
+    check_deletion_that_fails(rig, "points.delete", kind, deed=deed, **more)
 
 
 ALIAS_FAULTS = [*REPLIES, *((*silence, DONE) for silence in SILENCES)]
@@ -102,21 +90,7 @@ ALIAS_FAULTS = [*REPLIES, *((*silence, DONE) for silence in SILENCES)]
 
 @pytest.mark.parametrize(("deed", "more", "kind"), ALIAS_FAULTS, ids=ids_of(ALIAS_FAULTS))
 def test_a_switch_that_fails_leaves_the_old_target_or_the_new_and_never_none(rig, deed, more, kind):
-    store = rig.filled(1, timeout_s=1)
-    store.create_collection("newer", UNIT)
-    store.set_alias("live", "notes")
-    rig.plan("aliases.update", deed, call=2, **more)
-    if kind is DONE:
-        # What the reply left open is settled by looking.
-        store.set_alias("live", "newer")
-    else:
-        with pytest.raises(kind) as failure:
-            store.set_alias("live", "newer")
-        assert type(failure.value) is kind
-        assert store.alias_target("live") in {"notes", "newer"}
-    assert rig.calls("aliases.update") == 2
-    store.set_alias("live", "newer")
-    assert store.alias_target("live") == "newer"
+    check_switch_that_fails(rig, kind, deed=deed, **more)
 
 
 READS = {

@@ -6,6 +6,13 @@ import pytest
 
 pytest.importorskip("weaviate")
 
+from store_rig import (
+    DONE,
+    check_deletion_that_fails,
+    check_switch_that_fails,
+    check_upsert_that_fails,
+    ids_of,
+)
 from weaviate_rig import Rig, as_text, quick_clients, record_ids, records
 
 from embedmill.errors import (
@@ -17,7 +24,6 @@ from embedmill.errors import (
 from embedmill.testing.counting_store_contract import UNIT
 from embedmill.vector_stores.weaviate_names import class_name
 
-DONE = None
 # What is planned, and what it must end as; whatever a call does.
 REFUSALS = [
     ("rate-limit", {}, RateLimitedError),
@@ -62,10 +68,6 @@ def rig(monkeypatch):
     rig.close()
 
 
-def ids_of(cases):
-    return ["-".join([deed, *(str(value) for value in more.values())]) for deed, more, *_ in cases]
-
-
 WRITE_FAULTS = [*GRPC_FAULTS, *OF_OBJECTS]
 
 
@@ -73,29 +75,14 @@ WRITE_FAULTS = [*GRPC_FAULTS, *OF_OBJECTS]
 def test_an_upsert_that_fails_ends_in_its_error_and_a_second_one_completes_it(
     rig, deed, more, kind
 ):
-    store = rig.filled(40, timeout_s=1, records_per_request=25)
-    rig.server.plan.next_call(at="objects.batch", do=deed, **more)
-    with pytest.raises(kind) as failure:
-        store.upsert("notes", records(100, start=20))
-    assert type(failure.value) is kind
-    # Nothing was repeated behind our back.
-    assert rig.calls("objects.batch") == 1
-    assert list(store.upsert("notes", records(100, start=20))) == []
-    assert rig.ids() == as_text(record_ids(120))
+    check_upsert_that_fails(rig, "objects.batch", kind, call=1, deed=deed, **more)
 
 
 @pytest.mark.parametrize(("deed", "more", "kind"), GRPC_FAULTS, ids=ids_of(GRPC_FAULTS))
 def test_a_deletion_that_fails_ends_in_its_error_and_a_second_one_completes_it(
     rig, deed, more, kind
 ):
-    store = rig.filled(40, timeout_s=1)
-    rig.plan("objects.delete", deed, **more)
-    with pytest.raises(kind) as failure:
-        store.delete("notes", record_ids(30))
-    assert type(failure.value) is kind
-    assert rig.calls("objects.delete") == 1
-    store.delete("notes", record_ids(30))
-    assert rig.ids() == as_text(record_ids(10, start=30))
+    check_deletion_that_fails(rig, "objects.delete", kind, deed=deed, **more)
 
 
 ALIAS_FAULTS = [
@@ -110,20 +97,7 @@ ALIAS_FAULTS = [
 
 @pytest.mark.parametrize(("deed", "more", "kind"), ALIAS_FAULTS, ids=ids_of(ALIAS_FAULTS))
 def test_a_switch_that_fails_leaves_the_old_target_or_the_new_and_never_none(rig, deed, more, kind):
-    store = rig.filled(1, timeout_s=1)
-    store.create_collection("newer", UNIT)
-    store.set_alias("live", "notes")
-    rig.plan("aliases.update", deed, **more)
-    if kind is DONE:
-        # What the reply left open is settled by looking.
-        store.set_alias("live", "newer")
-    else:
-        with pytest.raises(kind) as failure:
-            store.set_alias("live", "newer")
-        assert type(failure.value) is kind
-        assert store.alias_target("live") in {"notes", "newer"}
-    store.set_alias("live", "newer")
-    assert store.alias_target("live") == "newer"
+    check_switch_that_fails(rig, kind, deed=deed, **more)
 
 
 READS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -13,8 +13,11 @@ import orjson
 
 from embedmill.assembly import Layers
 from embedmill.auditing import Auditor
+from embedmill.document import record_id
 from embedmill.errors import CountsMismatchError, RefusedError
+from embedmill.live_records import LiveRecords, LiveSegment
 from embedmill.manifest import IndexVersion
+from embedmill.run_report import run_folder
 from embedmill.sealed_json import sealed
 from embedmill.segment import AppliedLayer, SegmentKey
 from embedmill.settings import StoreSettings
@@ -128,14 +131,55 @@ def records_applied(layers: Layers) -> int:
     )
 
 
-def refusals(layers: Layers) -> Counter[tuple[str, str]]:
-    """How many records the store has refused, by code and message."""
-    found: Counter[tuple[str, str]] = Counter()
-    for shard, numbers in layers.applied.committed().items():
-        for number in numbers:
-            rejected = layers.applied.read(SegmentKey(shard, number)).rejected
-            found.update((code, message) for _, code, message in rejected)
-    return found
+@dataclass(frozen=True, slots=True)
+class NotCopied:
+    """One record of the index that the other store did not take.
+
+    Attributes:
+        doc_id: of its document.
+        chunk_index: of its chunk.
+        code: why, a short stable word.
+        message: for a person.
+    """
+
+    doc_id: str
+    chunk_index: int
+    code: str
+    message: str
+
+
+def not_copied(layers: Layers) -> Iterator[NotCopied]:
+    """The records of the index, as it stands now, that the other store did not take."""
+    live = LiveRecords(layers.chunks, layers.vectors, None)
+    for shard in live.shards():
+        for segment in live.segments(shard):
+            rejected = layers.applied.read(segment.key).rejected
+            if rejected:
+                yield from _not_copied(layers, live, segment, rejected)
+
+
+def _not_copied(
+    layers: Layers,
+    live: LiveRecords,
+    segment: LiveSegment,
+    rejected: Sequence[tuple[int, str, str]],
+) -> Iterator[NotCopied]:
+    chunks, _ = layers.chunks.chunks(segment.key)
+    docs = layers.chunks.docs(segment.key, ("doc_id",)).column("doc_id").to_pylist()
+    # Chunks without a vector have no record in the index either.
+    should_be = set(live.records(segment).ids)
+    doc_rows, indexes = chunks.column("doc_row").to_pylist(), chunks.column("chunk_index")
+    for row, code, message in rejected:
+        doc_id, index = docs[doc_rows[row]], indexes[row].as_py()
+        if record_id(doc_id, index) in should_be:
+            yield NotCopied(doc_id, index, code, message)
+
+
+def list_not_copied(workspace: Workspace, index: str, run: str, rows: Sequence[NotCopied]) -> str:
+    """Write down which records have no copy, one JSON object a line; return the path."""
+    path = f"{run_folder(index, run)}/not-copied.jsonl"
+    create_once(workspace, path, b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return path
 
 
 def put_right(layers: Layers, store: VectorStore, collection: str) -> None:

@@ -75,7 +75,7 @@ def copy_command(
         print_json(report.to_json())
     else:
         print_lines(copied(report, str(OtherStore.of(other))))
-    raise typer.Exit(DEAD_LETTERS if report.dead_letters else OK)
+    raise typer.Exit(DEAD_LETTERS if report.status == "partial" else OK)
 
 
 @reports_errors

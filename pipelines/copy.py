@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from actors.store_writer import StoreWriter
 from embedmill.assembly import Layers, require_local_store, store_of, workspace_of
-from embedmill.copying import OtherStore, copied_until, put_right, records_applied, refusals
+from embedmill.copying import (
+    OtherStore,
+    copied_until,
+    list_not_copied,
+    not_copied,
+    put_right,
+    records_applied,
+)
 from embedmill.counts import DocumentCounts, RecordCounts
 from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError
 from embedmill.executor import Executor, WorkerSpec
@@ -181,11 +189,20 @@ class _Copy:
         if report.problems():
             failed = replace(report, status="failed", error=report.problems()[0])
             raise CountsMismatchError(self._left(failed).error, hint="run the same command again")
-        if not report.dead_letters:
-            return self._left(report)
-        for (code, message), count in refusals(self._layers).most_common(_SHOWN):
+        return self._left(replace(report, status="partial") if self._say_not_copied() else report)
+
+    def _say_not_copied(self) -> bool:
+        """Say which records have no copy, if there are any; those of earlier runs too."""
+        rows = list(not_copied(self._layers))
+        if not rows:
+            return False
+        reasons = Counter((row.code, row.message) for row in rows)
+        for (code, message), count in reasons.most_common(_SHOWN):
             log.warning("%d records have no copy: %s: %s", count, code, message)
-        return self._left(replace(report, status="partial"))
+        index = self._context.settings.index
+        path = list_not_copied(self._layers.workspace, index, self._context.run, rows)
+        log.warning("each of them is in %s of the workspace", path)
+        return True
 
     def _begin(self, committed: Mapping[int, list[int]]) -> None:
         spec = WorkerSpec(StoreWriter, (self._context,))

@@ -100,7 +100,7 @@ def copied(report: RunReport, where: str) -> Iterator[str]:
 
 def _verdict_of_copy(report: RunReport) -> str:
     if report.status == "partial":
-        return f"completed; {report.records.rejected:,} records were refused there"
+        return "completed; some records were refused there, see the log above"
     if report.status == "succeeded" and not report.changed_anything:
         return "nothing to do, the copy is in line with the index"
     return report.status if not report.error else f"{report.status}: {report.error}"

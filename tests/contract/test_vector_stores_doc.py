@@ -20,6 +20,9 @@ from embedmill.testing.pinecone_server import PineconeServer
 from embedmill.testing.qdrant_server import QdrantServer
 from embedmill.testing.weaviate_server import WeaviateServer
 from embedmill.vector_stores.build import open_store, store_limits
+from embedmill.vector_stores.pinecone_metadata import metadata_of
+from embedmill.vector_stores.weaviate_records import properties_of
+from embedmill.vector_stores.weaviate_schema import Collection
 from embedmill.weaviate_settings import WeaviateSettings
 
 PAGE = (Path(__file__).parents[2] / "docs/vector-stores.md").read_text()
@@ -113,3 +116,33 @@ def test_the_limits_are_those_of_the_stores(settings, kind):
         "bytes of one payload": f"{limits.payload_bytes:,}",
         "writers at a time": str(limits.writers),
     }
+
+
+# A value for each row of the table, by what the row says first.
+PLACED = {
+    "`doc_id`": ({"doc_id": "d"}, "doc_id"),
+    "`chunk_index`": ({"chunk_index": 3}, "chunk_index"),
+    "`text`": ({"text": "words"}, "text"),
+    "`start`, `end`, `uri`": ({"start": 1, "end": 2, "uri": "a.md"}, "start"),
+    "`headings`": ({"headings": ["One"]}, "headings"),
+    "`metadata`: text": ({"metadata": {"lang": "en", "n": 1, "on": True}}, "metadata.lang"),
+    "`metadata`: an object": ({"metadata": {"deep": {"leaf": "x"}}}, "metadata.deep.leaf"),
+    "null": ({"metadata": {"a": None, "b": 3.0, "c": 2**53 + 1, "d": [], "e": "\0"}}, ""),
+    "a key that is empty": ({"metadata": {"": 1, "a.b": 2, "$x": 3}, "_y": 4}, ""),
+}
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in table("Where a payload is kept") if "filter" not in row]
+)
+def test_a_payload_is_kept_where_the_page_says(row):
+    payload, key = next(placed for said, placed in PLACED.items() if row.startswith(said))
+    metadata = metadata_of(payload)
+    assert ("embedmill_rest" in metadata) == (key == "")
+    assert key == "" or key in metadata
+    facts = Collection("notes", UNIT, columns={"lang": ("metadata_lang", "keyword")})
+    properties = properties_of(payload, facts)
+    own = key in {"doc_id", "chunk_index", "text"}
+    assert (key in properties) == own
+    assert ("embedmill_rest" in properties) != own
+    assert ("metadata_lang" in properties) == (key == "metadata.lang")

@@ -220,6 +220,23 @@ def test_records_that_the_other_store_refuses_are_counted_and_no_letters(copied,
     assert report.records.rejected + report.records.upserted == len(sizes)
     assert report.stored_records == report.records.upserted
     assert copied.index.letters() == []
+    listed = listed_by(copied, report)
+    assert len(listed) == report.records.rejected
+    assert all(row["code"] == "payload-too-large" for row in listed)
+    # They have none after another copy either, which writes nothing.
+    again = copied.copy()
+    assert (again.status, again.records.upserted) == ("partial", 0)
+    assert listed_by(copied, again) == listed
+    # A document that is gone lacks nothing.
+    lost = {row["doc_id"] for row in listed}
+    copied.index.ingest({name: text for name, text in TEXTS.items() if name not in lost})
+    assert copied.copy().status == "succeeded"
+
+
+def listed_by(copied, report):
+    files = copied.index.workspace.files
+    lines = files[f"indexes/small/runs/{report.run}/not-copied.jsonl"].splitlines()
+    return [orjson.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_floats(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) and pa.types.is_floating(kind.value_type)
+    return bool(pa.types.is_list(kind) and pa.types.is_floating(kind.value_type))
 
 
 def _record(index: FakeIndex, row: Mapping[str, Any]) -> tuple[str, Stored]:

@@ -225,7 +225,11 @@ class PineconeStore:
         if self._places.alias_target(collection) is not None:
             raise RefusedError(f"{collection!r} is an alias already")
         opened = self._places.open_for(spec)
-        opened.registry.write(collection, spec)
+        noted = opened.registry.read([collection]).get(collection)
+        if noted is None:
+            opened.registry.write(collection, spec)
+        else:
+            check_same_spec(collection, noted, spec)
         settings = self._settings.bulk_import
         integration = settings.integration if settings else None
         return PineconeImporter(opened, collection, spec, self.limits, integration)

@@ -151,9 +151,13 @@ class CohereBatches:
     def _complete(self, batch: FakeBatch) -> None:
         rows = self._datasets.found(batch.body["input_dataset_id"]).rows
         counts: dict[str, int] = {fault.do: fault.count for fault in batch.faults}
-        doomed = counts.get("fail-rows", 0)
-        done = [_failed(row, "internal server error") for row in rows[:doomed]]
-        done += self._embedded(batch, rows[doomed:])
+        said = {"fail-rows": "internal server error", "reject-rows": "invalid request"}
+        done = []
+        for deed, words in said.items():
+            doomed = counts.get(deed, 0)
+            done += [_failed(row, words) for row in rows[:doomed]]
+            rows = rows[doomed:]
+        done += self._embedded(batch, rows)
         batch.failed = sum(row["body"] is None for row in done)
         batch.done = len(done) - batch.failed
         done = _spoiled(done[::-1], counts)

@@ -48,6 +48,7 @@ Deed = Literal[
     "nan-rows",
     # job: its rows, of a batch alone
     "fail-rows",
+    "reject-rows",
     # embed. There is no index to be wrong: what is shuffled are texts and vectors alike.
     "shuffled-reply",
     "short-reply",

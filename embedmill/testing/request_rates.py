@@ -19,14 +19,14 @@ class RateLimits:
     Attributes:
         requests: that may arrive.
         tokens: of them.
-        inputs: texts of them.
         window_s: seconds.
+        inputs: texts of them.
     """
 
     requests: int | None = None
     tokens: int | None = None
-    inputs: int | None = None
     window_s: float = 60.0
+    inputs: int | None = None
 
 
 def add_rate_options(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +41,14 @@ def rates_given(given: argparse.Namespace) -> RateLimits:
     Raises:
         ValueError: one of them lets nothing through.
     """
-    limits = (given.requests_per_minute, given.tokens_per_minute, given.inputs_per_minute)
-    if any(limit is not None and limit < 1 for limit in limits):
+    requests, tokens, inputs = (
+        given.requests_per_minute,
+        given.tokens_per_minute,
+        given.inputs_per_minute,
+    )
+    if any(limit is not None and limit < 1 for limit in (requests, tokens, inputs)):
         raise ValueError("a limit by the minute is 1 at least")
-    return RateLimits(*limits)
+    return RateLimits(requests, tokens, inputs=inputs)
 
 
 def rate_headers(counter: RateCounter) -> dict[str, str]:

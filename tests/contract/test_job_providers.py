@@ -38,6 +38,7 @@ PASSING = {
     "nothing": [],
     "upload: the reply is lost": [(UPLOAD, "drop-reply", {})],
     "upload: the server is in trouble": [(UPLOAD, "html-502", {"times": 2})],
+    "upload: too much at once": [(UPLOAD, "rate-limit", {"value": "9", "times": 2})],
     "creation: the reply is lost, the job exists": [(CREATE, "drop-reply", {})],
     "creation: the request is lost": [(CREATE, "drop", {})],
     "creation: a page of a proxy instead of a reply": [(CREATE, "html-200", {})],
@@ -49,8 +50,11 @@ PASSING = {
     ],
     "poll: no answers": [(POLL, "html-502", {"times": 6})],
     "poll: too much at once": [(POLL, "rate-limit", {"value": "30", "times": 3})],
+    "poll: the reply is lost": [(POLL, "drop-reply", {"times": 2})],
+    "poll: unknown for a moment": [(POLL, "not-found", {"times": 2})],
     "job: an unknown status": [("job", "stay", {"value": "paused", "count": 4})],
     "results: cut off twice": [(READ, "cut", {"count": 700, "times": 2})],
+    "results: the connection is lost": [(READ, "drop", {"times": 2})],
     "results: a row is missing": [("job", "miss-rows", {})],
 }
 OF_ONE = {
@@ -66,14 +70,23 @@ OF_ONE = {
     "cohere": {
         "a signed address has expired": [("datasets.part", "expired-link", {"times": 2})],
         "a part ends between two blocks": [("datasets.part", "short", {"count": 900})],
-        "the job is unknown at first": [("jobs.get", "not-found", {"times": 2})],
     },
     "cohere_batches": {
         "server errors": [("job", "fail-rows", {"count": 3})],
         "a signed address has expired": [("datasets.part", "expired-link", {"times": 2})],
         "a part ends between two blocks": [("datasets.part", "short", {"count": 900})],
-        "the batch is unknown at first": [("batches.get", "not-found", {"times": 2})],
     },
+}
+# A row that dies, and what was paid for it.
+DEADLY = {
+    "a vector that is not finite": ("nan-rows", PROVIDERS),
+    # A text is all or nothing to an embed job of Cohere.
+    "a row that is refused": ("reject-rows", ("openai", "voyage", "cohere_batches")),
+}
+# Where results are asked for, and the how many-th question it is.
+GONE = {
+    **dict.fromkeys(("openai", "voyage"), ("files.content", 1)),
+    **dict.fromkeys(("cohere", "cohere_batches"), ("datasets.get", 3)),
 }
 # Settings of another recipe.
 OTHER = {
@@ -148,6 +161,35 @@ def test_what_a_person_has_to_mend_ends_the_run_and_the_next_one_goes_on(
     assert stopped.value.code == code
     made.run()
     settled(made, lost=8 if code == "quarantined" else 0)
+
+
+@pytest.mark.parametrize(
+    ("provider", "trouble"), [(name, it) for it, (_, some) in DEADLY.items() for name in some]
+)
+def test_a_row_that_cannot_be_used_dies_alone(rehearsals, provider, trouble):
+    made = begun(rehearsals, provider, [("job", DEADLY[trouble][0], {"count": 1})])
+    # The first row is none of those that every file begins with.
+    made.canaries = ()
+    made.run()
+    fates = made.fates()
+    # An equal text dies with it.
+    assert (fates.open, fates.wrong) == ([], [])
+    assert 1 <= len(fates.dead) <= 2
+    assert len(fates.vectors) == len(TEXTS) + 2 - len(fates.dead)
+    assert made.paid_twice() == {}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_results_that_are_gone_end_the_run_and_are_not_paid_for_again_unasked(rehearsals, provider):
+    route, call = GONE[provider]
+    made = begun(rehearsals, provider, [(route, "not-found", {"call": call})])
+    with pytest.raises(StopRunError) as stopped:
+        made.run()
+    assert stopped.value.code == "results-gone"
+    assert made.paid_twice() == {}
+    # Who types the command again has read that it will be paid for again.
+    made.run()
+    settled(made, lost=8)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

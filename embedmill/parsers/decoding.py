@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from functools import lru_cache
 
 from embedmill.errors import PermanentError
 
@@ -19,6 +20,7 @@ BYTE_ORDER_MARKS = (
 _WIDE = ("utf-16", "utf-32")
 
 
+@lru_cache(maxsize=64)
 def codec_name(encoding: str) -> str:
     """Python's own name for an encoding that Python knows, whatever it is called."""
     return codecs.lookup(encoding).name

@@ -31,7 +31,7 @@ from benchmarks.figures import no_verdict, verdict
 from benchmarks.ingesting import Ingest, add_maximum_others, ingested, parser, scratch, settings_in
 from benchmarks.machine import BenchError, mib, others_cores
 
-_WORDS = """
+WORDS = """
     index vector document chunk segment shard ledger model token query store record search cluster
     worker reader writer corpus paragraph sentence heading table column row metric cosine answer
     question passage archive river mountain winter summer engine signal harbour bridge copper silver
@@ -117,7 +117,7 @@ def write_corpus(path: Path, documents: int) -> None:
     draw = random.Random(20)  # noqa: S311
     with path.open("w") as file:
         for number in range(documents):
-            words = " ".join(draw.choices(_WORDS, k=10 + number % 6))
+            words = " ".join(draw.choices(WORDS, k=10 + number % 6))
             file.write(f'{{"id":"d{number:08d}","text":"{words} {number}"}}\n')
 
 

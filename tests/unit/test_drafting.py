@@ -132,19 +132,15 @@ def test_new_documents_are_added_and_seen_again_unchanged(shard):
 )
 def test_whatever_a_reader_could_see_makes_a_document_a_changed_one(shard, change):
     shard.sync([raw("a", "one")])
-    outcome = shard.sync([RawDocument(**{**fields_of(raw("a", "one")), **change})])
+    outcome = shard.sync([raw("a", "one")._replace(**change)])
     assert outcome.counts == counts(read=1, changed=1)
     row = shard.rows(1)[0]
     assert (row["previous_segment"], row["previous_chunk_count"]) == (0, 1)
 
 
-def fields_of(document):
-    return {name: getattr(document, name) for name in document.__slots__}
-
-
 def test_a_row_that_moved_to_another_line_is_unchanged(shard):
     shard.sync([raw("a", "one")])
-    moved = RawDocument(**{**fields_of(raw("a", "one")), "uri": "rows.jsonl:77"})
+    moved = raw("a", "one")._replace(uri="rows.jsonl:77")
     assert shard.sync([moved]).counts == counts(read=1, unchanged=1)
 
 
@@ -173,7 +169,7 @@ def test_a_document_that_is_gone_leaves_a_row_that_says_so(shard):
 
 
 def test_of_two_rows_with_one_id_the_first_counts_and_the_second_says_where_it_stands(shard):
-    rows = [raw("a", "one"), RawDocument(**{**fields_of(raw("a", "two")), "uri": "rows.jsonl:2"})]
+    rows = [raw("a", "one"), raw("a", "two")._replace(uri="rows.jsonl:2")]
     outcome = shard.sync(rows)
     assert outcome.counts == counts(read=2, added=1, dead=1)
     letter = outcome.letters[0]

@@ -1,11 +1,15 @@
 import os
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embedmill.embedders.build import build_embedder, embedding_recipe, token_window
+from embedmill.embedders.word_tokenizer import word_count, words_of
 from embedmill.settings import HashingEmbedderSettings
 
 
@@ -112,3 +116,15 @@ def test_the_recipe_has_all_settings():
     assert (recipe.provider, recipe.dimension, recipe.max_tokens) == ("hashing", 32, 9)
     assert (recipe.document_prompt, recipe.query_prompt, recipe.metric) == ("d ", "q ", "euclid")
     assert recipe.id.startswith("hashing-32-")
+
+
+@given(
+    st.text(
+        st.sampled_from("ab_.,-1\u00e9\u4e2d \t\n\x1c\x85\u00a0\u2003\u200b\u2028")
+        | st.characters()
+    )
+)
+def test_words_are_made_piece_by_piece_as_from_the_whole_text(text):
+    whole = re.findall(r"\w{1,16}|[^\w\s]", text)
+    assert words_of(text) == whole
+    assert word_count(text) == len(whole)

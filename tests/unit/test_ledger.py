@@ -34,6 +34,7 @@ steps = st.lists(
     | st.tuples(st.just("remove"), keys, st.none())
     | st.tuples(st.just("see"), keys, st.none())
     | st.tuples(st.just("look"), st.none(), st.none())
+    | st.tuples(st.just("look up"), st.lists(keys), st.none())
     | st.tuples(st.just("forget"), st.none(), st.none()),
     max_size=60,
 )
@@ -84,6 +85,8 @@ def test_a_ledger_does_what_a_dictionary_does(steps):
         elif step == "see" and key not in model.removed:
             assert ledger.see(key) == (key not in model.seen)
             model.seen.add(key)
+        elif step == "look up":
+            ledger.look_up(key)
         elif step == "look":
             look_at_all(ledger, model)
         elif step == "forget":

@@ -2,8 +2,9 @@
 
 A fake OpenAI server in a process of its own answers every request after a given latency, out of
 replies that it made once. In turn, with as many requests at a time: the product's embedder, from
-texts to checked float32 rows, and the official client's own call, from texts to what it returns
-(lists of floats, unchecked).
+texts to checked float32 rows; the official client's own call, from texts to what it returns (lists
+of floats, unchecked); and, to show what server and connection leave for any client, one that only
+sends a request that was written before and reads the bytes of the reply.
 
 Two limits. The product makes 90 % of the requests that fit (requests at a time / latency), unless
 the processors are the limit: then it says so, and which. And a vector costs it less processor
@@ -20,13 +21,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import openai
+import orjson
 import psutil
 
 from benchmarks.figures import no_verdict, spread, verdict
@@ -37,6 +42,7 @@ from embedmill.rate_assembly import own_limiter
 
 MODEL = "text-embedding-3-small"
 KEY = "EMBEDMILL_BENCH_KEY"
+PRODUCT, OFFICIAL, BARE = "embedmill", "official client", "bytes alone"
 # Of a core, or of all of them: from here on the processors are the limit.
 SATURATED = 0.9
 # About 250 tokens.
@@ -78,7 +84,7 @@ def main() -> int:
     os.environ.setdefault(KEY, "no-secret")
     os.environ["NO_PROXY"] = "127.0.0.1"
     with served(options.latency) as (server, address):
-        return judged(options, *measure(options, server, address))
+        return judged(options, measure(options, server, address))
 
 
 @contextlib.contextmanager
@@ -100,19 +106,21 @@ def served(latency: float) -> Iterator[tuple[psutil.Process, str]]:
 
 def measure(
     options: argparse.Namespace, server: psutil.Process, address: str
-) -> tuple[list[Round], list[Round]]:
-    """Rounds of the product and of the official client, in turn."""
+) -> dict[str, list[Round]]:
+    """Rounds of each client, in turn."""
     texts = [TEXT.format(number) for number in range(options.inputs * options.requests)]
-    product = product_call(options, address)
-    official = official_call(options, address)
-    for call in (product, official):
+    calls = {
+        PRODUCT: product_call(options, address),
+        OFFICIAL: official_call(options, address),
+        BARE: bare_call(options, address),
+    }
+    rounds: dict[str, list[Round]] = {name: [] for name in calls}
+    for call in calls.values():
         call(texts[: 2 * options.inputs])
-    ours: list[Round] = []
-    theirs: list[Round] = []
     for _ in range(options.rounds):
-        ours.append(one_round(options, server, product, texts))
-        theirs.append(one_round(options, server, official, texts))
-    return ours, theirs
+        for name, call in calls.items():
+            rounds[name].append(one_round(options, server, call, texts))
+    return rounds
 
 
 def product_call(options: argparse.Namespace, address: str) -> Callable[[Sequence[str]], None]:
@@ -153,6 +161,27 @@ def official_call(options: argparse.Namespace, address: str) -> Callable[[Sequen
     return call
 
 
+def bare_call(options: argparse.Namespace, address: str) -> Callable[[Sequence[str]], None]:
+    """Nothing but bytes out and bytes in, in as many threads."""
+    server = urlsplit(address)
+    local = threading.local()
+    threads = ThreadPoolExecutor(options.at_a_time)
+    headers = {"authorization": "Bearer no-secret", "content-type": "application/json"}
+
+    def ask(content: bytes) -> int:
+        if not hasattr(local, "connection"):
+            local.connection = HTTPConnection(server.hostname or "", server.port)
+        local.connection.request("POST", f"{server.path}/embeddings", content, headers)
+        return len(local.connection.getresponse().read())
+
+    def call(texts: Sequence[str]) -> None:
+        body = {"model": MODEL, "encoding_format": "base64", "input": texts[: options.inputs]}
+        content = orjson.dumps(body)
+        assert all(threads.map(ask, [content] * (len(texts) // options.inputs)))
+
+    return call
+
+
 def one_round(
     options: argparse.Namespace,
     server: psutil.Process,
@@ -180,10 +209,11 @@ def _used(server: psutil.Process) -> tuple[float, float, float, float]:
     return time.perf_counter(), time.process_time(), times.user + times.system, busy
 
 
-def judged(options: argparse.Namespace, ours: Sequence[Round], theirs: Sequence[Round]) -> int:
-    """Print both, and say whether the limits are kept."""
+def judged(options: argparse.Namespace, measured: Mapping[str, Sequence[Round]]) -> int:
+    """Print all, and say whether the limits are kept."""
     fitting = options.at_a_time / options.latency
-    for name, rounds in (("embedmill", ours), ("official client", theirs)):
+    ours, theirs = measured[PRODUCT], measured[OFFICIAL]
+    for name, rounds in measured.items():
         print(f"{name}:")
         print(f"  requests/s      {spread([one.rate for one in rounds], digits=1)}", end="")
         print(f" of {fitting:,.1f} that fit")

@@ -172,11 +172,11 @@ def test_a_row_that_cannot_be_used_dies_alone(rehearsals, provider, trouble):
     made.canaries = ()
     made.run()
     fates = made.fates()
-    # An equal text dies with it.
     assert (fates.open, fates.wrong) == ([], [])
+    # An equal text of its segment dies with it; one of another has waited, and has its own try then.
     assert 1 <= len(fates.dead) <= 2
     assert len(fates.vectors) == len(TEXTS) + 2 - len(fates.dead)
-    assert made.paid_twice() == {}
+    assert len(made.paid_twice()) <= 1
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -173,7 +173,7 @@ def test_a_row_that_cannot_be_used_dies_alone(rehearsals, provider, trouble):
     made.run()
     fates = made.fates()
     assert (fates.open, fates.wrong) == ([], [])
-    # An equal text of its segment dies with it; one of another has waited, and has its own try then.
+    # An equal text of its segment dies with it; one of another has waited, and has its own try.
     assert 1 <= len(fates.dead) <= 2
     assert len(fates.vectors) == len(TEXTS) + 2 - len(fates.dead)
     assert len(made.paid_twice()) <= 1

@@ -71,7 +71,7 @@ class ShardWorker:
         self._shards = range(worker, context.settings.shard_count, workers)
         self._starts = dict(starts or {})
         self._parser = build_parser(context.settings)
-        self._chunker = chunker_of(context.settings)
+        self._chunker = chunker_of(context.settings, context.chunking)
         self._drafters: dict[int, ShardDrafter] = {}
         self._scanned = False
 

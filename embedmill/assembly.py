@@ -54,9 +54,15 @@ def build_parser(settings: Settings) -> MediaTypeParser:
     return _seams.parser(MediaTypeParser(fallback))
 
 
-def chunker_of(settings: Settings) -> Chunker:
-    """The chunker, counting in the tokens of the settings' model."""
-    return build_chunker(settings.chunker, settings.embedder, build_parser(settings).fingerprint)
+def chunker_of(settings: Settings, existing: ChunkingRecipe | None = None) -> Chunker:
+    """The chunker, counting in the tokens of the settings' model.
+
+    Args:
+        settings: of the index.
+        existing: of the version that is continued.
+    """
+    parser = build_parser(settings).fingerprint
+    return build_chunker(settings.chunker, settings.embedder, parser, existing)
 
 
 def recipes_of(settings: Settings) -> tuple[ChunkingRecipe, EmbeddingRecipe]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from embedmill.errors import MissingExtraError, RefusedError
-from embedmill.tokenizer import TokenCounter
+from embedmill.tokenizer import TokenCounter, WordMeasure
+from embedmill.word_measures import CachedWords
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -36,13 +37,17 @@ def estimated_tokens(text: str) -> int:
     that is not ASCII; English has about 4.3 characters a token, code and HTML 2.5 to 3. Not a
     bound: a text of rare characters may have a token for each byte.
     """
+    return -(-_sixths(text) // 6)
+
+
+def _sixths(text: str) -> int:
     data = text.encode("utf-8", "surrogatepass")
     without_letters = data.translate(None, _LETTERS)
     without_digits = without_letters.translate(None, _DIGITS)
     foreign = len(without_digits.translate(None, _MARKS))
     letters, digits = len(data) - len(without_letters), len(without_letters) - len(without_digits)
     marks = len(without_digits) - foreign
-    return -(-(2 * letters + 3 * digits + 6 * marks + 3 * foreign) // 6)
+    return 2 * letters + 3 * digits + 6 * marks + 3 * foreign
 
 
 class CuttingCounter(TokenCounter, Protocol):
@@ -66,6 +71,12 @@ class TokenEstimate:
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
         return [estimated_tokens(text) for text in texts]
+
+    def word_measure(self) -> WordMeasure:
+        """In sixths of a token, since each word rounded up would be too many."""
+        return CachedWords(
+            lambda words: list(map(_sixths, words)), unit=6, with_blanks=True, adds_up=False
+        )
 
     def cut(self, text: str, size: int) -> str:
         """The longest beginning that counts as ``size`` tokens at most."""

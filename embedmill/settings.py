@@ -111,6 +111,12 @@ class SplittingChunkerSettings(Frozen):
         "counted; without it all that the model's window leaves.",
     )
     overlap: int = Field(default=0, ge=0, description="Tokens that neighbours share.")
+    splitter: Literal["auto", "borders", "semantic"] = Field(
+        default="auto",
+        description="What finds the borders. `borders`: each word is tokenised once, and the best "
+        "borders over the whole text are taken. `semantic`: the semantic-text-splitter library, "
+        "slower by far. `auto`: `borders`; an existing index keeps what it was built with.",
+    )
     overflow: Literal["refuse", "truncate"] = Field(
         default="refuse",
         description="`refuse` a `max_tokens` above the model's window, or let the model "

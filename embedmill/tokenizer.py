@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tokenizers import Tokenizer
+
+# What parts words for every tokenizer that parts a text at all. Other blanks of Unicode stay in a
+# word: tokenizers do not agree about them.
+BLANKS = " \t\n\r"
 
 
 class TokenCounter(Protocol):
@@ -28,6 +32,34 @@ class TokenCounter(Protocol):
 
         The texts are Unicode: no tokenizer takes half of a surrogate pair.
         """
+        ...
+
+
+class WordMeasure(Protocol):
+    """How long the words of a text are, each word measured once.
+
+    Attributes:
+        unit: measures that make one token.
+        with_blanks: words are to be given with the blanks before them.
+        adds_up: a text that neither begins nor ends with a blank has as many tokens, special ones
+            not counted, as its words have together; otherwise only about as many.
+    """
+
+    unit: int
+    with_blanks: bool
+    adds_up: bool
+
+    def __call__(self, words: Sequence[str]) -> Sequence[int]:
+        """The measure of each word."""
+        ...
+
+
+@runtime_checkable
+class MeasuringCounter(TokenCounter, Protocol):
+    """A counter that knows how the words of a text add up to it."""
+
+    def word_measure(self) -> WordMeasure:
+        """A new measure, which nobody else uses."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from embedmill.chunkers.build import adopted_chunking
 from embedmill.errors import RecipeMismatchError, RefusedError
 from embedmill.manifest import IndexVersion, ManifestState
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe, differences
@@ -90,6 +91,9 @@ def version_for_reembed(
     _require_shards(settings, published)
     if not recipe_changes(settings, published, wanted):
         return None
+    # Another model over the same chunks does not read the source again.
+    chunking = adopted_chunking(settings.chunker, published.chunking, wanted[0])
+    wanted = chunking, wanted[1]
     return built_version(settings, state, wanted) or _next_version(settings, state, wanted, now=now)
 
 
@@ -109,7 +113,9 @@ def recipe_changes(settings: Settings, existing: IndexVersion, wanted: Recipes) 
     """One line per attribute in which the wanted recipes differ from a version's."""
     chunking, embedding = wanted
     return [
-        *differences(existing.chunking, chunking),
+        *differences(
+            existing.chunking, adopted_chunking(settings.chunker, existing.chunking, chunking)
+        ),
         *differences(existing.embedding, adopted(settings, existing.embedding, embedding)),
     ]
 

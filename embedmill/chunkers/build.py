@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from embedmill.chunker import Chunker
@@ -18,12 +19,23 @@ from embedmill.tokenizer import TokenWindow
 
 # Of our own code around the library; a change that moves a border raises it.
 _SPLITTER_VERSION = 1
+# Our own splitter, in the place of the library; a change that moves a border raises its number.
+OWN_SPLITTER = "token borders 1"
 
 
 def build_chunker(
-    chunker: ChunkerSettings, embedder: EmbedderSettings, parser_fingerprint: str
+    chunker: ChunkerSettings,
+    embedder: EmbedderSettings,
+    parser_fingerprint: str,
+    existing: ChunkingRecipe | None = None,
 ) -> Chunker:
     """A chunker that counts in the tokens of the embedder's model; no model is loaded.
+
+    Args:
+        chunker: what is asked for.
+        embedder: whose tokens count.
+        parser_fingerprint: of the parsers.
+        existing: of the index version that is continued; it decides what the settings leave open.
 
     Raises:
         SettingsError: the settings ask for chunks that the model's window does not take.
@@ -31,11 +43,17 @@ def build_chunker(
     """
     window = token_window(embedder)
     recipe = chunking_recipe(chunker, window, parser_fingerprint)
+    if existing is not None:
+        recipe = adopted_chunking(chunker, existing, recipe)
     match chunker:
         case DocumentChunkerSettings():
             from embedmill.chunkers.document import DocumentChunker
 
             return DocumentChunker(recipe, window)
+        case SplittingChunkerSettings() if recipe.library == OWN_SPLITTER:
+            from embedmill.chunkers.token_borders import TokenBorderChunker
+
+            return TokenBorderChunker(recipe, window)
         case SplittingChunkerSettings():
             from embedmill.chunkers.splitting import SplittingChunker
 
@@ -75,7 +93,24 @@ def chunking_recipe(
     )
 
 
+def adopted_chunking(
+    chunker: ChunkerSettings, existing: ChunkingRecipe, wanted: ChunkingRecipe
+) -> ChunkingRecipe:
+    """What is wanted, with the splitter of an existing index where the settings leave it open.
+
+    Only when nothing else differs: an index that is chunked anew anyway gets the better splitter.
+    """
+    if isinstance(chunker, DocumentChunkerSettings) or chunker.splitter != "auto":
+        return wanted
+    kept = replace(wanted, library=_semantic_library(chunker))
+    return kept if kept == existing else wanted
+
+
 def _library(chunker: SplittingChunkerSettings) -> str:
+    return _semantic_library(chunker) if chunker.splitter == "semantic" else OWN_SPLITTER
+
+
+def _semantic_library(chunker: SplittingChunkerSettings) -> str:
     from embedmill.chunkers.library import LIBRARY, PYTHON_GRAMMAR
 
     return f"{LIBRARY}, {PYTHON_GRAMMAR}" if chunker.kind in {"auto", "code"} else LIBRARY

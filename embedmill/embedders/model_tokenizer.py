@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -13,17 +12,21 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as NormalizerSequence
 
+from embedmill.embedders.tokenizer_parts import (
+    LOCAL_MARKS,
+    PART_AT_BLANKS,
+    first_pre_tokenizer,
+    parts_at_blanks,
+    parts_at_marks,
+)
 from embedmill.errors import RefusedError
+from embedmill.tokenizer import TokenCounter, WordMeasure
+from embedmill.word_measures import AnchoredWords, CachedWords, PartedWords
 
-# Pre-tokenizers that part a text at its blanks and lose these.
-_PARTS_AT_BLANKS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 # Known words, some 15 MB; then the cache starts anew.
 _CACHE_LIMIT = 100_000
 # Longer words hardly come twice, but their parts may: rules of '=', base64, minified code.
 _LONGEST_WORD = 64
-# BERT's pre-tokenizer takes each of these for a word.
-_ASCII_MARKS = r"!-/:-@\[-`{-~"
-_MARKS_AND_REST = re.compile(rf"[{_ASCII_MARKS}]|[^{_ASCII_MARKS}]+")
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
@@ -50,10 +53,11 @@ class ModelTokenizer:
         lowered = "-lower" if _lowers_case(directory) else ""
         self.fingerprint = f"tokenizer-{blake2b(content, digest_size=8).hexdigest()}{lowered}"
         self._tokenizer = load_tokenizer(directory)
-        first = _first_pre_tokenizer(orjson.loads(content).get("pre_tokenizer"))
+        self._record = orjson.loads(content)
+        first = first_pre_tokenizer(self._record.get("pre_tokenizer"))
         self._sizer = (
             WordSizer(self._tokenizer, parts_at_marks=first == "BertPreTokenizer")
-            if first in _PARTS_AT_BLANKS
+            if first in PART_AT_BLANKS
             else self._tokenizer
         )
 
@@ -66,6 +70,10 @@ class ModelTokenizer:
         """Tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
+    def word_measure(self) -> WordMeasure:
+        """Exact where the tokenizer parts a text at blanks before all else."""
+        return _word_measure(self, self._tokenizer, self._record)
+
 
 class JsonTokenizer:
     """A :class:`~embedmill.tokenizer.TokenCounter` over a ``tokenizer.json`` without a model.
@@ -77,7 +85,8 @@ class JsonTokenizer:
     def __init__(self, path: Path) -> None:
         try:
             content = path.read_bytes()
-            known = "model" in orjson.loads(content)
+            self._record = orjson.loads(content)
+            known = "model" in self._record
         except (OSError, ValueError, TypeError) as error:
             raise RefusedError(
                 f"embedder.tokenizer: {path} cannot be read: {error}", code="tokenizer"
@@ -99,6 +108,10 @@ class JsonTokenizer:
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+
+    def word_measure(self) -> WordMeasure:
+        """Exact where the tokenizer parts a text at blanks before all else."""
+        return _word_measure(self, self._tokenizer, self._record)
 
     def cut(self, text: str, size: int) -> str:
         """The beginning that is ``size`` tokens, special ones included."""
@@ -133,7 +146,7 @@ class WordSizer:
 
     def _length(self, word: str) -> int:
         if len(word) > _LONGEST_WORD and self._parts_at_marks:
-            parts = _MARKS_AND_REST.findall(word)
+            parts = LOCAL_MARKS.findall(word)
             if len(parts) > 1:
                 return sum(map(self._lengths.__getitem__, parts))
         return len(self._tokenizer.encode(word, add_special_tokens=False))
@@ -153,12 +166,18 @@ class _Lengths(dict[str, int]):
         return length
 
 
-def _first_pre_tokenizer(record: dict[str, Any] | None) -> str:
-    if record is None:
-        return ""
-    if record["type"] == "Sequence":
-        return _first_pre_tokenizer(record["pretokenizers"][0])
-    return str(record["type"])
+def _word_measure(
+    counter: TokenCounter, tokenizer: Tokenizer, record: dict[str, Any]
+) -> WordMeasure:
+    if not parts_at_blanks(record):
+        return AnchoredWords(counter)
+
+    def lengths_of(words: list[str]) -> list[int]:
+        return list(map(len, tokenizer.encode_batch_fast(words, add_special_tokens=False)))
+
+    return CachedWords(
+        PartedWords(lengths_of, LOCAL_MARKS) if parts_at_marks(record) else lengths_of
+    )
 
 
 def _lowers_case(directory: Path) -> bool:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
+from embedmill.tokenizer import WordMeasure
+from embedmill.word_measures import CachedWords
+
 T = TypeVar("T")
 # Words of up to 16 characters, and every other mark that is not blank by itself. A longer word
 # counts as several, so that a text without spaces has a length as it has for a real model.
@@ -67,3 +70,7 @@ class WordTokenizer:
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
         return list(map(word_count, texts))
+
+    def word_measure(self) -> WordMeasure:
+        """Exact: no token goes over a blank."""
+        return CachedWords(self.count)

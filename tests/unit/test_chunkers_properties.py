@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedmill.chunkers.build import build_chunker
+from embedmill.embedders.build import token_window
 from embedmill.parser import ParsedDocument
 from embedmill.settings import (
     HashingEmbedderSettings,
@@ -64,8 +65,18 @@ TEXTS = st.lists(PARTS | st.text(max_size=8), max_size=60).map("".join)
 
 
 @cache
-def chunker(name, kind, max_tokens, overlap):
-    settings = SplittingChunkerSettings(kind=kind, max_tokens=max_tokens, overlap=overlap)
+def window_of(name):
+    return token_window(EMBEDDERS[name][0])
+
+
+SPLITTERS = st.sampled_from(["borders", "semantic"])
+
+
+@cache
+def chunker(name, kind, max_tokens, overlap, splitter):
+    settings = SplittingChunkerSettings(
+        kind=kind, max_tokens=max_tokens, overlap=overlap, splitter=splitter
+    )
     return build_chunker(settings, EMBEDDERS[name][0], "parser-1")
 
 
@@ -74,11 +85,14 @@ def chunker(name, kind, max_tokens, overlap):
     name=st.sampled_from(sorted(EMBEDDERS)),
     kind=st.sampled_from(["text", "markdown", "code"]),
     limits=st.sampled_from([(1, 0), (3, 1), (8, 3), (30, 10)]),
+    splitter=SPLITTERS,
 )
-def test_chunks_are_exact_cover_the_text_and_keep_the_limit(text, name, kind, limits):
+def test_chunks_are_exact_cover_the_text_and_keep_the_limit(text, name, kind, limits, splitter):
     max_tokens, overlap = limits
     document = ParsedDocument(text, format=kind, language="python")
-    [chunks] = chunker(name, kind, max_tokens, overlap).chunk([document])
+    [chunks] = chunker(name, kind, max_tokens, overlap, splitter).chunk([document])
+    window = window_of(name)
+    assert [chunk.token_count for chunk in chunks] == window.count([c.text for c in chunks])
     seen = bytearray(len(text))
     last = (-1, 0)
     for chunk in chunks:
@@ -92,10 +106,15 @@ def test_chunks_are_exact_cover_the_text_and_keep_the_limit(text, name, kind, li
     assert all(covered or char.isspace() for covered, char in zip(seen, text, strict=True))
 
 
-@given(text=TEXTS, name=st.sampled_from(sorted(EMBEDDERS)), kind=st.sampled_from(["text", "code"]))
-def test_no_character_that_fits_is_cut(text, name, kind):
+@given(
+    text=TEXTS,
+    name=st.sampled_from(sorted(EMBEDDERS)),
+    kind=st.sampled_from(["text", "code"]),
+    splitter=SPLITTERS,
+)
+def test_no_character_that_fits_is_cut(text, name, kind, splitter):
     max_tokens = 30
-    build = chunker(name, kind, max_tokens, 0)
+    build = chunker(name, kind, max_tokens, 0, splitter)
     [chunks] = build.chunk([ParsedDocument(text, format=kind, language="python")])
     borders = {border for chunk in chunks for border in (chunk.start, chunk.end)}
     for character in regex.finditer(r"\X", text):
@@ -105,8 +124,12 @@ def test_no_character_that_fits_is_cut(text, name, kind):
             assert len(parts) != 1
 
 
-@given(texts=st.lists(TEXTS, max_size=4), kind=st.sampled_from(["text", "markdown", "code"]))
-def test_chunks_depend_on_nothing_but_the_document(texts, kind):
-    build = chunker("minilm", kind, 8, 3)
+@given(
+    texts=st.lists(TEXTS, max_size=4),
+    kind=st.sampled_from(["text", "markdown", "code"]),
+    splitter=SPLITTERS,
+)
+def test_chunks_depend_on_nothing_but_the_document(texts, kind, splitter):
+    build = chunker("minilm", kind, 8, 3, splitter)
     documents = [ParsedDocument(text, format=kind, language="python") for text in texts]
     assert build.chunk(documents) == [build.chunk([document])[0] for document in documents]

@@ -1,6 +1,8 @@
 import pytest
 
 from embedmill.chunkers.build import build_chunker
+from embedmill.chunkers.splitting import SplittingChunker
+from embedmill.chunkers.token_borders import TokenBorderChunker
 from embedmill.errors import SettingsError
 from embedmill.recipe import differences
 from embedmill.settings import (
@@ -60,12 +62,42 @@ def test_a_prompt_that_fills_the_window_is_refused():
 
 def test_the_recipe_names_all_that_decides_a_border():
     found = recipe(max_tokens=200, overlap=20)
-    assert found.library.startswith("semantic-text-splitter ")
-    assert "tree-sitter-python" in found.library
-    assert "tree-sitter" not in recipe(kind="markdown").library
+    assert found.library == "token borders 1"
     assert found.tokenizer.startswith("tokenizer-")
     assert (found.parser, found.overflow) == ("parser-1", "refuse")
-    assert found == recipe(max_tokens=200, overlap=20)
+    assert found == recipe(max_tokens=200, overlap=20, splitter="borders")
+
+
+def test_the_recipe_of_the_library_names_it_and_its_grammar():
+    found = recipe(splitter="semantic")
+    assert found.library.startswith("semantic-text-splitter ")
+    assert "tree-sitter-python" in found.library
+    assert "tree-sitter" not in recipe(kind="markdown", splitter="semantic").library
+
+
+def adopted(existing, **settings):
+    chunker = SplittingChunkerSettings(**{"kind": "auto", **settings})
+    return build_chunker(chunker, MINILM, "parser-1", existing)
+
+
+def test_an_existing_index_keeps_its_splitter_where_the_settings_leave_it_open():
+    old = recipe(splitter="semantic", overlap=10)
+    kept = adopted(old, overlap=10)
+    assert kept.recipe == old
+    assert isinstance(kept, SplittingChunker)
+    new = adopted(recipe(overlap=10), overlap=10)
+    assert isinstance(new, TokenBorderChunker)
+
+
+def test_a_splitter_that_is_asked_for_is_taken():
+    old = recipe(splitter="semantic")
+    assert differences(old, adopted(old, splitter="borders").recipe) == [
+        f"library: {old.library!r} -> 'token borders 1'"
+    ]
+
+
+def test_what_is_chunked_anew_anyway_gets_the_new_splitter():
+    assert adopted(recipe(splitter="semantic"), overlap=10).recipe == recipe(overlap=10)
 
 
 def test_another_tokenizer_or_parser_is_another_recipe():

@@ -107,6 +107,9 @@ class TokenBorderChunker:
             offset, length = 0, len(document.text)
             while offset < length:
                 text = document.text[offset : offset + _STRETCH]
+                if not text.strip(BLANKS):
+                    offset += len(text)
+                    continue
                 stretch = read_stretch(text, structure, self._reader, self._room)
                 if offset + len(text) < length:
                     at = beginning(stretch)

@@ -166,7 +166,8 @@ def test_what_fits_stays_one_chunk():
 def test_chunks_over_the_window_are_marked_where_the_settings_allow_them():
     text = "word " * 700
     chunks = chunks_of(text, embedder=MINILM, max_tokens=400, overflow="truncate")
-    assert [chunk.token_count for chunk in chunks] == [402, 302]
+    assert sum(chunk.token_count for chunk in chunks) == 700 + 2 * 2
+    assert min(chunk.token_count for chunk in chunks) > 330
     assert [chunk.truncated for chunk in chunks] == [True, True]
 
 

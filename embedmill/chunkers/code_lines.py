@@ -17,7 +17,7 @@ _DEFINITION, _FAR_DEFINITION, _STATEMENT = 5, 2, 16
 _DEPTH, _DEEPEST, _CLOSE = 8, 6, 22
 # Goes on what stands before: closing brackets, else, a body under its head, what a decorator or a
 # comment stands over.
-_TORN = 120
+_TORN = 200
 # In a string over several lines.
 _IN_STRING = 60
 _GOES_ON = re.compile(r"[)\]}]|(?:else|elif|except|finally|case|catch|and|or)\b")

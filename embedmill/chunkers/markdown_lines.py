@@ -165,7 +165,10 @@ class _Scanner:
             begin += 1
             if begin == line or (begin > 0 and not self._closes_before(begin)):
                 return False
-        if self._in_list(begin):
+        # Indented code ends where a line stands further left.
+        while begin < line and self._lines.indent[begin] > 3:
+            begin += 1
+        if begin == line or self._in_list(begin):
             return False
         titles = [" ".join(self._content(at).split()) for at in range(begin, line)]
         level = 1 if self._content(line)[0] == "=" else 2

@@ -176,7 +176,7 @@ def test_an_override_that_cannot_be_used_says_why(problems, override, said):
             "max_tokens: 200",
             "chunk_sise: 400",
             "my.yaml:9: chunker.chunk_sise: unknown key; did you mean `max_tokens`? "
-            "known here: kind, max_tokens, overlap, overflow",
+            "known here: kind, max_tokens, overlap, splitter, overflow",
         ),
         (
             "kind: hashing",

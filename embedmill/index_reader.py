@@ -22,7 +22,7 @@ from embedmill.assembly import store_of, workspace_of
 from embedmill.canary import CanaryLayer, embedded_canary, refuse_drift
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import EmbedmillError, RefusedError, TransientError
-from embedmill.manifest import IndexVersion, Manifest
+from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.payload import Scalar, conditions_of
 from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
@@ -78,16 +78,14 @@ class IndexReader:
         self._looked = clock()
         self._looking = threading.Lock()
         self._embedding = threading.Lock()
+        self._connecting = threading.Lock()
+        self._connected: set[str] = set()
         self._loading: threading.Thread | None = None
         self._used: list[Embedder] = []
-        published = self._published()
+        state = self._manifest.read()
+        published = state.published
         if published is None:
-            raise RefusedError(
-                f"index {settings.index!r} has no published version in workspace "
-                f"{settings.workspace.url}",
-                code="not-published",
-                hint="run: embedmill ingest with the same settings, to its end",
-            )
+            raise _nothing_published(settings, state)
         self._store = store_of(settings)
         try:
             self._view = _View(published, self._load(published))
@@ -187,7 +185,15 @@ class IndexReader:
 
     def _search(self, view: _View, query: str, k: int, where: Filter | None) -> list[Hit]:
         vector = self._embedded(view, query)
-        return list(self._store.search(view.version.collection, vector, k, where))
+        collection = view.version.collection
+        if collection in self._connected:
+            return list(self._store.search(collection, vector, k, where))
+        # Stores connect and look at a collection when they are first asked, and take one thread at
+        # a time for that; all that a search does afterwards may be done by many.
+        with self._connecting:
+            hits = list(self._store.search(collection, vector, k, where))
+            self._connected.add(collection)
+            return hits
 
     def _embedded(self, view: _View, query: str) -> Vectors:
         at_once = view.version.embedding.provider in _AT_ONCE
@@ -261,6 +267,22 @@ class IndexReader:
             # Searches may still use it.
             self._used.append(self._view.embedder)
         self._view = _View(version, embedder)
+
+
+def _nothing_published(settings: Settings, state: ManifestState) -> RefusedError:
+    said = f"index {settings.index!r} has no published version in workspace"
+    newest, hint = state.newest, "run: embedmill ingest with the same settings, to its end"
+    if newest is not None and newest.state == "ready":
+        hint = (
+            f"{newest.name} is complete, and its gates did not let it through: see why with "
+            f"embedmill versions show {newest.number}; to read it all the same: embedmill publish "
+            f"{newest.number} --force"
+        )
+    return RefusedError(
+        f"{said} {settings.workspace.url}",
+        code="not-published",
+        hint=hint,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from scenario import CrashIndex, embedded_twice, lived_through, run_inline, timeless
+from served_stores import KINDS, served_store
 
 from embedmill.announcing import kept_event
 from embedmill.arrivals import arrival_event
@@ -32,10 +33,39 @@ SECOND = {
 class TwoRecipes(CrashIndex):
     """An index whose settings may be swapped; all its versions are looked at."""
 
-    def __init__(self, folder) -> None:
-        super().__init__(folder)
+    def __init__(self, folder, served=None) -> None:
+        more = {} if served is None else {"store": served.settings}
+        super().__init__(folder, **more)
         self.faults = False
         self._old = self.settings
+        self._served = served
+        self._held = None
+
+    def save(self):
+        if self._served is not None:
+            self._held = self._served.save()
+        return super().save()
+
+    def restore(self, saved) -> None:
+        super().restore(saved)
+        if self._served is not None:
+            self._served.restore(self._held)
+
+    def looked_at(self, look):
+        """What a client of the store sees."""
+        store = self.store()
+        try:
+            return look(store)
+        finally:
+            store.close()
+
+    def contents(self, store) -> dict:
+        found = {}
+        for name in store.collections():
+            batch = store.fetch(name, sorted(store.ids(name)))
+            rows = zip(batch.ids, batch.payloads, batch.vectors, strict=True)
+            found[name] = {record: (payload, v.tobytes()) for record, payload, v in rows}
+        return found
 
     def swap(self, dimension) -> None:
         embedder = {"kind": "hashing", "dimension": dimension}
@@ -62,19 +92,14 @@ class TwoRecipes(CrashIndex):
 
     def seen(self) -> dict:
         """All that people and later commands can see."""
-        store, state = self.store(), self.manifest
-        contents = {}
-        for name in store.collections():
-            found = store.fetch(name, sorted(store.ids(name)))
-            rows = zip(found.ids, found.payloads, found.vectors, strict=True)
-            contents[name] = {record: (payload, v.tobytes()) for record, payload, v in rows}
+        state = self.manifest
         paths = {path for path in self.paths() if not re.search(UNSTABLE, path)}
         event = arrival_event(state, self.settings.index)
         return {
             "versions": [timeless(version) for version in state.versions],
             "counts": [dict(version.counts) for version in state.versions],
-            "alias": store.alias_target(self.settings.index),
-            "contents": contents,
+            "alias": self.looked_at(lambda store: store.alias_target(self.settings.index)),
+            "contents": self.looked_at(self.contents),
             "paths": paths,
             "event": kept_event(self.workspace, self.settings.index, event["run"]) == event,
         }
@@ -140,7 +165,23 @@ STEPS = {
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_any_effect_the_same_command_completes_it(tmp_path, step, moment):
-    index = TwoRecipes(tmp_path)
+    every_death_is_survived(TwoRecipes(tmp_path), step, moment)
+
+
+# What a store is asked to do; that the workspace's effects are survived shows without a server.
+STORE_EFFECTS = {"make", "upsert", "remove", "alias", "drop"}
+SERVED_STEPS = ("build", "publish what lags", "rollback", "prune")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", SERVED_STEPS)
+def test_killed_right_after_any_effect_on_a_real_store(tmp_path, step, kind):
+    """Through the store's own client; right before an effect is right after the one before it."""
+    with served_store(kind, tmp_path) as served:
+        every_death_is_survived(TwoRecipes(tmp_path, served), step, "after", STORE_EFFECTS)
+
+
+def every_death_is_survived(index, step, moment, kinds=None):
     run = STEPS[step](index)
     start, settings = index.save(), index.settings
     whole = Process()
@@ -148,15 +189,18 @@ def test_killed_at_any_effect_the_same_command_completes_it(tmp_path, step, mome
     expected = index.seen()
     assert expected["event"]
     problems = []
-    for number in range(1, len(whole.effects) + 1):
+    for number, effect in enumerate(whole.effects, 1):
+        if kinds is not None and effect.kind not in kinds:
+            continue
         index.restore(start)
         index.settings = settings
         dying, living = Process(number, moment), Process()
         assert not lived_through(run, dying)
         published = index.manifest.published
         # Whatever happened: readers see a version that is complete and has its collection.
-        assert published.collection in index.store().collections()
-        assert index.store().alias_target("dying") in index.store().collections()
+        there = index.looked_at(lambda store: store.collections())
+        assert published.collection in there
+        assert index.looked_at(lambda store: store.alias_target("dying")) in there
         run_again(index, run, step, living)
         found = index.seen()
         wrong = [name for name in expected if found[name] != expected[name]]
@@ -165,7 +209,7 @@ def test_killed_at_any_effect_the_same_command_completes_it(tmp_path, step, mome
         if wasted and (last is None or sorted(wasted) != sorted(set(last.texts))):
             wrong.append(f"embedded twice: {wasted}")
         if wrong:
-            problems.append((number, whole.effects[number - 1], wrong))
+            problems.append((number, effect, wrong))
     assert problems == []
 
 

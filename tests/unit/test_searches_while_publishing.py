@@ -1,38 +1,61 @@
 """A stream of searches while readers are sent to and fro: none is empty, none is mixed."""
 
+import json
+import os
 import threading
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from served_stores import KINDS, served_store
 
-from embedmill.assembly import store_of
-from embedmill.qdrant_settings import QdrantServerSettings
+from embedmill.errors import EmbedmillError
+from embedmill.index_reader import IndexReader
+from embedmill.settings import Settings
+from embedmill.vector_stores.build import open_store
 
-SEARCHES, READERS = 1000, 4
+READERS = 4
+# Of what goes over a network, fewer unless more are asked for.
+SEARCHES = int(os.environ.get("EMBEDMILL_TEST_SEARCHES", "0"))
 TEXTS = {f"doc-{n}": f"one two three four five six seven {n}" for n in range(8)}
 
 
-@pytest.fixture(params=["memory", "qdrant"])
-def index(request, small_index, monkeypatch):
-    """Version 2 has shorter chunks: a hit tells by its text which version it is of."""
-    made = small_index(chunker={"kind": "text", "max_tokens": 8})
-    with ExitStack() as stack:
-        made.client = lambda: store_of(made.settings)
-        if request.param == "qdrant":
-            pytest.importorskip("qdrant_client")
-            from embedmill.testing.qdrant_server import QdrantServer
-            from embedmill.vector_stores.qdrant import QdrantStore
+class Shared:
+    """A client of an engine that has one owner: publisher and readers are threads of it."""
 
-            monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-            server = stack.enter_context(QdrantServer())
-            settings = QdrantServerSettings.model_validate({"kind": "qdrant", "url": server.url})
-            made.client = lambda: QdrantStore(settings)
-            made.wrappers["store"] = lambda _: QdrantStore(settings)
-        made.ingest(TEXTS)
-        made.swap(chunker={"kind": "text", "max_tokens": 2})
-        made.reembed()
-        yield made
+    def __init__(self, real):
+        self._real = real
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def close(self):
+        """The owner does it."""
+
+
+@pytest.fixture
+def index_on(small_index, tmp_path):
+    """Makes an index on a store of a kind; version 1 is published."""
+    with ExitStack() as stack:
+
+        def make(kind):
+            made = small_index(chunker={"kind": "text", "max_tokens": 8})
+            settings = made.settings
+            if kind != "memory":
+                served = stack.enter_context(served_store(kind, tmp_path))
+                values = {**settings.model_dump(mode="json"), "store": served.settings}
+                settings = Settings.model_validate_json(json.dumps(values))
+            made.client = lambda: open_store(settings.store)
+            if kind == "qdrant_embedded":
+                engine = made.client()
+                stack.callback(engine.close)
+                made.client = lambda: Shared(engine)
+            client = made.client
+            made.wrappers["store"] = lambda _: client()
+            made.ingest(TEXTS)
+            return made
+
+        yield make
 
 
 class Reader(threading.Thread):
@@ -58,9 +81,30 @@ class Reader(threading.Thread):
             self._client.close()
 
 
-def test_no_search_is_empty_and_none_is_mixed(index):
-    switched = threading.Event()
-    readers = [Reader(index, SEARCHES // READERS, switched) for _ in range(READERS)]
+class FollowingReader(Reader):
+    """Searches through the public reader, which embeds with the model of the version it sees."""
+
+    def __init__(self, index, count, switched, reader):
+        super().__init__(index, count, switched)
+        self._reader = reader
+
+    def run(self):
+        try:
+            while len(self.results) < self._count or not self._switched.is_set():
+                hits = self._reader.search("three four five", 5)
+                self.results.append({len(hit.payload["text"].split()) > 2 for hit in hits})
+        except EmbedmillError as error:
+            self.error = error
+        finally:
+            self._client.close()
+
+
+def searches_on(kind):
+    return SEARCHES or (1000 if kind in ("memory", "qdrant_embedded") else 200)
+
+
+def to_and_fro(index, readers, switched):
+    """Publish and go back until all readers have searched enough, at least six times."""
     for reader in readers:
         reader.start()
     for number in range(200):
@@ -73,6 +117,30 @@ def test_no_search_is_empty_and_none_is_mixed(index):
         reader.join(60)
     assert [reader.error for reader in readers] == [None] * READERS
     results = [result for reader in readers for result in reader.results]
-    assert len(results) >= SEARCHES
     # Empty would be the empty set, mixed would be both.
     assert {frozenset(result) for result in results} == {frozenset([True]), frozenset([False])}
+
+
+@pytest.mark.parametrize("kind", ["memory", *KINDS])
+def test_no_search_is_empty_and_none_is_mixed(index_on, kind):
+    index = index_on(kind)
+    # Version 2 has shorter chunks: a hit tells by its text which version it is of.
+    index.swap(chunker={"kind": "text", "max_tokens": 2})
+    index.reembed()
+    switched = threading.Event()
+    each = searches_on(kind) // READERS
+    to_and_fro(index, [Reader(index, each, switched) for _ in range(READERS)], switched)
+
+
+@pytest.mark.parametrize("kind", ["memory", "pinecone"])
+def test_nor_when_the_new_version_has_another_dimension(index_on, kind):
+    """At Pinecone it is in another index: the alias moves from one to the other."""
+    index = index_on(kind)
+    index.swap(chunker={"kind": "text", "max_tokens": 2})
+    index.swap(embedder={"kind": "hashing", "dimension": 12})
+    index.reembed()
+    switched = threading.Event()
+    with index.seams(), IndexReader(index.settings, refresh_s=0) as shared:
+        each = searches_on(kind) // READERS
+        readers = [FollowingReader(index, each, switched, shared) for _ in range(READERS)]
+        to_and_fro(index, readers, switched)

@@ -77,6 +77,9 @@ class Holder:
         except (DamagedFileError, KeyError):
             return None
 
+    def __str__(self) -> str:
+        return f"{self.purpose} by process {self.pid} on {self.host}, since {self.since}"
+
     def is_here(self) -> bool:
         """Whether this process can tell if its process lives."""
         return (self.host, self.place) == (socket.gethostname(), _place())
@@ -225,6 +228,22 @@ def take_lease(
     return Lease(number + 1, threading.Event(), workspace, folder, key, content)
 
 
+def in_use_by(workspace: Workspace, index: str) -> str:
+    """Who seems to work on an index now, for a message; "" when nobody does.
+
+    A dead process of another machine counts: telling it from a slow one would take a minute.
+    """
+    names: tuple[LeaseName, ...] = ("lease", "build-lease")
+    for folder in (f"indexes/{index}/{name}" for name in names):
+        number, released = _newest(workspace, folder)
+        holder = Holder.read(workspace.read(f"{folder}/{number:08d}.json"))
+        if holder is None or released:
+            continue
+        if not holder.is_here() or holder.is_running():
+            return str(holder)
+    return ""
+
+
 def _lease_files(workspace: Workspace, folder: str) -> list[str]:
     paths = (entry.path for entry in workspace.list(folder))
     return [path for path in paths if re.search(r"/\d{8}\.json$", path)]
@@ -249,7 +268,7 @@ def _require_dead(
     holder = Holder.read(workspace.read(f"{folder}/{number:08d}.json"))
     who = "a run whose lease file cannot be read"
     if holder is not None:
-        who = f"{holder.purpose} by process {holder.pid} on {holder.host}, since {holder.since}"
+        who = str(holder)
     if holder is not None and holder.is_here():
         # In this very process: a run that ended without releasing.
         mine = holder.pid == os.getpid() and key not in _held_here

@@ -34,9 +34,7 @@ from pipelines.cli_options import (
     settings_from,
 )
 from pipelines.cli_reading import print_json
-from pipelines.cli_running import TakeOverOption
 from pipelines.evaluate import Evaluation, evaluate
-from pipelines.run_options import RunOptions
 
 _MARKS = {
     "passed": "[green]passed[/]",
@@ -63,7 +61,6 @@ def evaluate_command(
     plot: Annotated[Path | None, typer.Option("--plot", help="Write the plot here (SVG).")] = None,
     index: IndexOption = None,
     overrides: SetOption = None,
-    take_over: TakeOverOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -75,7 +72,6 @@ def evaluate_command(
     with err.status("evaluating") as status:
         found = evaluate(
             settings,
-            RunOptions(take_over=take_over),
             version=version,
             on_gate=lambda name: status.update(f"evaluating: {name}"),
         )
@@ -114,6 +110,10 @@ def _print(found: Evaluation) -> None:
     if failed:
         names = ", ".join(result.name for result in failed)
         out.print(f"{found.version} is not fit to be published: {names}", highlight=False)
+        if found.beside:
+            print_lines(
+                [f"a run goes on ({found.beside}): what lacks may come with it; look again then"]
+            )
     else:
         out.print(f"{found.version} passes every gate", highlight=False)
 

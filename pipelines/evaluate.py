@@ -8,15 +8,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from embedmill.assembly import store_of, workspace_of
-from embedmill.errors import AlreadyExistsError, RefusedError
+from embedmill.errors import AlreadyExistsError, DamagedFileError, RefusedError, TransientError
 from embedmill.evaluation_plot import evaluation_svg
 from embedmill.gate import GateResult, failed_gates
 from embedmill.gates.run import run_gates
-from embedmill.lease import take_lease
-from embedmill.manifest import Manifest
+from embedmill.lease import in_use_by
+from embedmill.manifest import IndexVersion, Manifest
 from embedmill.sealed_json import sealed
+from embedmill.segment import AppliedLayer, ChunkLayer
 from embedmill.settings import Settings
-from pipelines.run_options import RunOptions
+from embedmill.workspace import Workspace
+
+# So often it looks again when a run has written to what it looked at.
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Evaluation:
         against: the published version that it was compared with, or None.
         results: of all gates.
         time: UTC, ISO 8601.
+        beside: who works on the index at the same time, "" when nobody does.
     """
 
     index: str
@@ -36,6 +41,7 @@ class Evaluation:
     against: str | None
     results: tuple[GateResult, ...]
     time: str
+    beside: str = ""
 
     @property
     def passed(self) -> bool:
@@ -63,22 +69,24 @@ class Evaluation:
 
 def evaluate(
     settings: Settings,
-    options: RunOptions,
     *,
     version: int | None = None,
     on_gate: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """Run all gates on one version, and keep what they say in the workspace.
 
+    It only reads: runs and builds go on meanwhile. Where one of them writes to the version while it
+    is looked at, so that its books do not agree, it is looked at again.
+
     Args:
         settings: of the index; ``settings.gates`` has the thresholds.
-        options: of this run.
         version: its number; without it the newest, which is compared with the published one.
         on_gate: told the name of each gate before it is run.
 
     Raises:
         RefusedError: there is no such version.
-        IndexLockedError: a run holds the index.
+        TransientError: a run writes to it all the time, and what was seen speaks against it.
+        IndexLockedError: a run holds the embedded store, which has one owner at a time.
     """
     workspace = workspace_of(settings)
     state = Manifest(workspace, settings.index).read()
@@ -90,21 +98,11 @@ def evaluate(
     rival = state.published
     if rival is not None and rival.number == candidate.number:
         rival = None
-    with take_lease(
-        workspace,
-        settings.index,
-        "evaluate",
-        take_over=options.take_over,
-        sleep=options.sleep,
-    ):
-        store = store_of(settings)
-        try:
-            results = run_gates(settings, candidate, rival, store, on_gate=on_gate)
-        finally:
-            store.close()
+    results = _results(settings, workspace, candidate, rival, on_gate)
+    beside = in_use_by(workspace, settings.index)
     now = datetime.now(UTC).replace(microsecond=0)
     against = None if rival is None else rival.name
-    found = Evaluation(settings.index, candidate.name, against, results, now.isoformat())
+    found = Evaluation(settings.index, candidate.name, against, results, now.isoformat(), beside)
     place = f"indexes/{settings.index}/evaluations/{candidate.name}-{now:%Y%m%dT%H%M%SZ}"
     for ending, data in ((".json", sealed(found.to_json())), (".svg", found.svg().encode())):
         try:
@@ -113,3 +111,45 @@ def evaluate(
             # Two evaluations in one second say the same.
             continue
     return found
+
+
+def _results(
+    settings: Settings,
+    workspace: Workspace,
+    candidate: IndexVersion,
+    rival: IndexVersion | None,
+    on_gate: Callable[[str], None],
+) -> tuple[GateResult, ...]:
+    """What the gates say of a version that nobody wrote to meanwhile, or that passed all the same.
+
+    Raises:
+        TransientError: somebody did, every time.
+    """
+    for _ in range(_TRIES):
+        before = _written(settings, workspace, candidate)
+        store = store_of(settings)
+        try:
+            results = run_gates(settings, candidate, rival, store, on_gate=on_gate)
+        except DamagedFileError:
+            # Files that a compaction has replaced are gone.
+            if _written(settings, workspace, candidate) == before:
+                raise
+            continue
+        finally:
+            store.close()
+        if not failed_gates(results) or _written(settings, workspace, candidate) == before:
+            return results
+    raise TransientError(
+        f"a run writes to {candidate.name} all the time; what was seen of it is neither before nor "
+        "after",
+        hint="evaluate it when no run goes on",
+    )
+
+
+def _written(settings: Settings, workspace: Workspace, version: IndexVersion) -> object:
+    """What runs have added to a version: it differs when one of them has written meanwhile."""
+    index = settings.index
+    return (
+        ChunkLayer(workspace, index, version.chunking.id).committed(),
+        AppliedLayer(workspace, index, version.collection).committed(),
+    )

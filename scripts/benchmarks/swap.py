@@ -5,6 +5,8 @@ versions beside the published one, as embedmill reembed does, and holds each aga
 labelled queries included:
 
     healthy   the same model with three quarters of its window
+    shorter   the first 256 components of the same vectors, normalised again; better or worse by the
+              labels, whatever they say
     prompt    a document prompt that the model was not trained with, as the settings say
     hidden    vectors made with that prompt, though the recipe has none
     shuffled  every vector in the row of another text
@@ -37,7 +39,6 @@ from embedmill.settings import Settings
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.ingest import ingest
 from pipelines.reembed import reembed
-from pipelines.run_options import RunOptions
 
 PROMPT = "Represent this sentence for searching relevant passages: "
 Change: TypeAlias = Callable[[Embedder, Sequence[str]], EmbeddedTexts]
@@ -49,13 +50,13 @@ class Swap:
 
     Attributes:
         name: for the table.
-        broken: whether the gates should stop it.
+        broken: whether the gates should stop it; None: that is for the labels to say.
         embedder: what its settings change; a recipe is never used twice.
         change: what happens to the vectors of documents while it is built.
     """
 
     name: str
-    broken: bool
+    broken: bool | None
     embedder: dict[str, object]
     change: Change | None = None
 
@@ -98,6 +99,7 @@ def swaps(window: int) -> list[Swap]:
     """What is tried. A query prompt of nothing but white space changes the recipe, not a vector."""
     return [
         Swap("healthy", broken=False, embedder={"max_tokens": 3 * window // 4}),
+        Swap("shorter", broken=None, embedder={"dimension": 256}),
         Swap("prompt", broken=True, embedder={"document_prompt": PROMPT}),
         Swap("hidden", broken=True, embedder={"query_prompt": " "}, change=hidden_prompt),
         Swap("shuffled", broken=True, embedder={"query_prompt": "  "}, change=shuffled),
@@ -114,6 +116,8 @@ def main() -> int:
     made.add_argument(
         "--window", type=int, default=256, help="tokens that the model sees (default %(default)s)"
     )
+    names = [swap.name for swap in swaps(0)]
+    made.add_argument("--only", nargs="+", choices=names, default=names, help="of the versions")
     options = made.parse_args()
     with scratch() as folder:
         return measure(options, folder)
@@ -133,12 +137,14 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
 
     with _inline() as executor:
         ingest(settings(), executor)
-    wrong = _shown("first", evaluate(settings(), RunOptions()), broken=False)
+    wrong = _shown("first", evaluate(settings()), broken=False)
     for swap in swaps(options.window):
+        if swap.name not in options.only:
+            continue
         changed = settings(**swap.embedder)
         with seams(_seams(swap)), _inline() as executor:
             reembed(changed, executor)
-        wrong |= _shown(swap.name, evaluate(changed, RunOptions()), broken=swap.broken)
+        wrong |= _shown(swap.name, evaluate(changed), broken=swap.broken)
     return verdict(good=not wrong, what="healthy versions pass every gate, broken ones do not")
 
 
@@ -158,7 +164,7 @@ def _seams(swap: Swap) -> Seams:
     return Seams(embedder=lambda real: Changed(real, change))
 
 
-def _shown(name: str, found: Evaluation, *, broken: bool) -> bool:
+def _shown(name: str, found: Evaluation, *, broken: bool | None) -> bool:
     """Print what the gates found; whether that is not as it should be."""
     failed = ", ".join(result.name for result in failed_gates(found.results))
     print(f"\n{name} ({found.version}): {f'refused by {failed}' if failed else 'passes'}")
@@ -166,7 +172,7 @@ def _shown(name: str, found: Evaluation, *, broken: bool) -> bool:
         before = "" if each.before is None else f"  before {each.before:.4f}"
         change = "" if each.delta is None else "  {:+.4f} ({:+.4f} to {:+.4f})".format(*each.delta)
         print(f"  {each.label:21} {each.now:.4f}{before}{change}", flush=True)
-    return bool(failed) != broken
+    return broken is not None and bool(failed) != broken
 
 
 if __name__ == "__main__":

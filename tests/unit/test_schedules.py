@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kubernetes_fields import OBJECTS, problems
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "schedules"
@@ -134,6 +135,32 @@ def test_the_kubernetes_objects_have_what_the_server_insists_on(manifests):
     cron = manifests["CronJob"]["spec"]
     assert CRON.fullmatch(cron["schedule"])
     assert cron["concurrencyPolicy"] in {"Allow", "Forbid", "Replace"}
+
+
+def test_the_kubernetes_objects_have_no_field_that_the_server_would_drop(manifests):
+    for kind, document in manifests.items():
+        assert problems(document, OBJECTS[kind]) == []
+    [text] = manifests["ConfigMap"]["data"].values()
+    assert problems(yaml.safe_load(text), OBJECTS["RayJob"]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("  entrypoint:", "  entryPoint:"), ".spec.entryPoint is unknown"),
+        (("backoffLimit: 0", "backoffLimit: '0'"), ".spec.backoffLimit is '0'"),
+        (("backoffLimit: 0", "backoffLimit: false"), ".spec.backoffLimit is False"),
+        (('num-cpus: "0"', "num-cpus: 0"), ".rayStartParams.num-cpus is 0"),
+        (("memory: 4Gi}", "memory: 4GB}"), ".requests.memory is '4GB'"),
+        (("replicas: 2", "replicas: [2]"), ".workerGroupSpecs[0].replicas is [2]"),
+    ],
+)
+def test_a_slip_of_the_pen_in_the_ray_job_is_found(manifests, change, said):
+    [text] = manifests["ConfigMap"]["data"].values()
+    assert change[0] in text
+    found = problems(yaml.safe_load(text.replace(*change, 1)), OBJECTS["RayJob"])
+    assert found
+    assert found[0].endswith(said)
 
 
 def test_the_kubernetes_objects_refer_to_each_other(manifests):

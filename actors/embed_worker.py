@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from embedmill.assembly import Layers, watched_embedder_of
 from embedmill.budget_keeper import BudgetKeeper
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
+from embedmill.embedder import EmbeddedTexts
 from embedmill.embedding import embed_segment, probe_document
 from embedmill.rate_assembly import limiter_of, use_of
 from embedmill.run_context import RunContext
@@ -54,7 +55,12 @@ class EmbedWorker:
         """Nothing: a first call has the model loaded."""
 
     def embed(
-        self, key: SegmentKey, poisoned: Collection[int] = (), loans: Collection[Loan] = ()
+        self,
+        key: SegmentKey,
+        poisoned: Collection[int] = (),
+        loans: Collection[Loan] = (),
+        stale: Collection[int] = (),
+        trusted: bool = False,  # noqa: FBT001, FBT002 - of a call over the executor
     ) -> Embedded:
         """Embed a segment and commit its vectors; see ``embed_segment`` for what it raises.
 
@@ -62,7 +68,11 @@ class EmbedWorker:
             key: the segment.
             poisoned: document rows that ended workers; their chunks become dead letters.
             loans: rows that may take the vector of an equal text elsewhere in this run.
+            stale: document rows that are superseded by now.
+            trusted: the run has proved that the provider's model is the one it was.
         """
+        if trusted:
+            self._embedder.trust()
         outcome = embed_segment(
             key,
             self._layers.chunks,
@@ -70,6 +80,7 @@ class EmbedWorker:
             self._embedder,
             poisoned=poisoned,
             loans=loans,
+            stale=stale,
         )
         if outcome.failures:
             bury_chunks(
@@ -81,6 +92,14 @@ class EmbedWorker:
                 outcome.failures.values(),
             )
         return Embedded(outcome.counts, use_of(self._limiter))
+
+    def prove(self) -> None:
+        """Prove that the model is the one it was; see ``WatchedEmbedder.prove``."""
+        self._embedder.prove()
+
+    def queries(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed questions."""
+        return self._embedder.embed(texts, "query")
 
     def document_rows(self, key: SegmentKey) -> list[int]:
         """Rows of the documents that have chunks in a segment."""

@@ -9,6 +9,7 @@ from embedmill.assembly import Layers, watched_embedder_of
 from embedmill.budget_keeper import BudgetKeeper
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
+from embedmill.embedder import EmbeddedTexts
 from embedmill.embedding import EmbedOutcome
 from embedmill.errors import EmbedmillError
 from embedmill.job_assembly import job_runner_of
@@ -105,6 +106,10 @@ class EmbeddingJobRunner:
             advance.resting,
             use_of(self._limiter),
         )
+
+    def queries(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed questions, by realtime requests."""
+        return self._embedder.embed(texts, "query")
 
     def close(self) -> None:
         """Close the connections and remove the files on the local disk."""

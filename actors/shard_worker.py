@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from embedmill.assembly import Layers, build_parser, chunker_of
@@ -14,7 +16,8 @@ from embedmill.dead_letter import write_letters
 from embedmill.document import RAW_SCHEMA, documents_of
 from embedmill.drafting import Committed, DraftOutcome, ShardDrafter
 from embedmill.errors import TransientError
-from embedmill.manifest import IndexVersion
+from embedmill.ledger import Ledger
+from embedmill.manifest import IndexVersion, Manifest
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 
@@ -49,6 +52,21 @@ class ShardTotals:
     chunks: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTexts:
+    """What a stored segment holds.
+
+    Attributes:
+        hashes: of its texts: 16 bytes for each chunk row, in order.
+        stale: document rows with chunks that a later segment has otherwise, or has deleted.
+        live: the chunk rows of the other documents, ascending; None: all rows.
+    """
+
+    hashes: bytes
+    stale: frozenset[int]
+    live: npt.NDArray[np.int32] | None
+
+
 class ShardWorker:
     """Drafts the documents of its shards: every shard whose number modulo the workers is its own.
 
@@ -74,6 +92,8 @@ class ShardWorker:
         self._chunker = chunker_of(context.settings, context.chunking)
         self._drafters: dict[int, ShardDrafter] = {}
         self._scanned = False
+        # By shard: the ledger as stored segments say, and the next free number.
+        self._folds: dict[int, tuple[Ledger, int]] = {}
 
     def draft(
         self,
@@ -155,10 +175,39 @@ class ShardWorker:
             self._add(total, self._drafter(shard).redraft(wanted))
         return Drafted(total.counts, tuple(total.committed), total.chunks)
 
-    def text_hashes(self, keys: Sequence[SegmentKey]) -> list[bytes]:
-        """Hashes of the texts of stored segments: 16 bytes for each chunk row, in order."""
-        tables = (self._layers.chunks.chunks(key)[0] for key in keys)
-        return [b"".join(table.column("text_hash").to_pylist()) for table in tables]
+    def stored_texts(self, keys: Sequence[SegmentKey]) -> list[StoredTexts]:
+        """What stored segments hold, and which of it is superseded by now.
+
+        Args:
+            keys: of segments of its shards.
+        """
+        return [self._stored_texts(key) for key in keys]
+
+    def _stored_texts(self, key: SegmentKey) -> StoredTexts:
+        chunks = self._layers.chunks.chunks(key)[0]
+        docs = self._layers.chunks.docs(key, ("doc_key", "chunk_count"))
+        standing = self._ledger(key).documents_in(key.number)
+        stale = [
+            row
+            for row, (name, count) in enumerate(
+                zip(*(docs.column(name).to_pylist() for name in docs.column_names), strict=True)
+            )
+            if count and name not in standing
+        ]
+        hashes = b"".join(chunks.column("text_hash").to_pylist())
+        if not stale:
+            return StoredTexts(hashes, frozenset(), None)
+        live = np.flatnonzero(~np.isin(chunks.column("doc_row").to_numpy(), stale))
+        return StoredTexts(hashes, frozenset(stale), live.astype(np.int32))
+
+    def _ledger(self, key: SegmentKey) -> Ledger:
+        """A fold of the shard that knows this segment; others commit segments meanwhile."""
+        found = self._folds.get(key.shard)
+        if found is None or found[1] <= key.number:
+            # Of one shard at a time: segments are asked for shard by shard.
+            self._folds = {key.shard: Ledger.fold(self._layers.chunks, key.shard)}
+            found = self._folds[key.shard]
+        return found[0]
 
     def compact(self, versions: Sequence[IndexVersion], spare: int) -> Compaction:
         """Compact its shards where that is worth it; everything must be applied.
@@ -172,8 +221,17 @@ class ShardWorker:
         """
         self._drafters.clear()
         total = Compaction(0, 0)
+        known = {version.number for version in versions}
+
+        def no_build_began() -> bool:
+            # A build of days begins beside a run whenever it likes, and reads these segments.
+            name = self._context.settings.index
+            state = Manifest(self._layers.workspace, name).read()
+            return {version.number for version in state.versions} <= known
+
         for shard in self._shards:
-            done = self._layers.compactor(self._context, versions, shard).compact(spare=spare)
+            compactor = self._layers.compactor(self._context, versions, shard)
+            done = compactor.compact(spare=spare, may_replace=no_build_began)
             if done is not None:
                 total += done
         return total

@@ -12,6 +12,9 @@ from embedmill.bulk_import import BulkImporter
 from embedmill.copying import OtherStore, begin_copy
 from embedmill.counts import RecordCounts, WriteCounts
 from embedmill.dead_letter import Stage, bury_chunks
+from embedmill.embedder import EmbeddedTexts
+from embedmill.gate import GateResult
+from embedmill.gates.first import Answered, FirstGates
 from embedmill.import_files import ImportedRecords, ImportFile, ImportFiles
 from embedmill.live_records import LiveRecords
 from embedmill.manifest import IndexVersion
@@ -31,6 +34,7 @@ class StoreWriter:
         spread = os.getpid() % 16 / 16
         self._throttle = Throttle(clock=time.monotonic, sleep=time.sleep, spread=spread)
         self._store = store_of(context.settings, self._throttle)
+        self._first: FirstGates | None = None
         self._applier = self._applier_of(self._store)
         self._confirmer: SegmentApplier | None = None
         self._imports: BulkImporter | None = None
@@ -108,6 +112,27 @@ class StoreWriter:
     def finish(self) -> None:
         """Make the collection fit to be searched: some stores build their graph at the end."""
         finish_collection(self._store, self._context.collection)
+
+    def first_questions(self, version: IndexVersion) -> list[str]:
+        """What the first version of an index is to be searched for; see ``FirstGates``."""
+        self._first = FirstGates(self._context.settings, self._layers.workspace, version)
+        return self._first.questions()
+
+    def first_gates(
+        self, version: IndexVersion, texts: Sequence[str], embedded: EmbeddedTexts | None
+    ) -> tuple[GateResult, ...]:
+        """What the gates say of the first version of an index.
+
+        Args:
+            version: that is to be published.
+            texts: of the questions.
+            embedded: what its model makes of them; None where there are none.
+        """
+        if self._first is None:
+            # Another writer was asked for the questions, and has died since.
+            self.first_questions(version)
+        assert self._first is not None
+        return self._first.results(self._store, Answered(version.embedding, texts, embedded))
 
     def mirror(self) -> None:
         """Let the index's alias point at the version's collection; the manifest says it should."""

@@ -178,8 +178,9 @@ class Layers:
     def __init__(self, context: RunContext) -> None:
         settings = context.settings
         self.workspace: Workspace = workspace_of(settings)
-        self.chunks = ChunkLayer(self.workspace, settings.index, context.chunking.id)
-        self.vectors = VectorLayer.of_version(self.workspace, settings.index, context)
+        index, run = settings.index, context.run
+        self.chunks = ChunkLayer(self.workspace, index, context.chunking.id, run)
+        self.vectors = VectorLayer.of_version(self.workspace, index, context, run)
         self.applied = AppliedLayer(self.workspace, settings.index, context.applied)
 
     def compactor(

@@ -8,7 +8,7 @@ well and say the same; after it, they are ignored, and their files are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +80,9 @@ class ShardCompactor:
         self._shard = shard
         self._size = segment_chunks
 
-    def compact(self, *, spare: int = 0) -> Compaction | None:
+    def compact(
+        self, *, spare: int = 0, may_replace: Callable[[], bool] = lambda: True
+    ) -> Compaction | None:
         """Compact, if it has more segments than it needs.
 
         An earlier compaction that was interrupted is finished in any case: what it had copied gets
@@ -89,10 +91,12 @@ class ShardCompactor:
         Args:
             spare: segments beyond the need that are left alone, and as many as are needed; 0 leaves
                 none alone.
+            may_replace: asked right before the snapshot replaces what there was. When somebody
+                reads that by now, both stay: they say the same, and the next compaction folds them.
 
         Returns:
-            What was done; None when there was no need, or when a version still lacks vectors or
-            records of some segment.
+            What was done; None when there was no need, when a version still lacks vectors or
+            records of some segment, or when nothing may be replaced.
         """
         self._delete_replaced()
         self.finish_copies()
@@ -103,6 +107,8 @@ class ShardCompactor:
         if not too_many or not self._all_filled(numbers):
             return None
         written = self._write(ledger, following)
+        if not may_replace():
+            return None
         self._chunks.mark_snapshot(SegmentKey(self._shard, following))
         self._delete_replaced()
         return Compaction(len(numbers), written)
@@ -154,8 +160,9 @@ class ShardCompactor:
         key = SegmentKey(self._shard, number)
         rows = self._chunks.docs(key).to_pylist()
         chunks: pa.Table = self._chunks.chunks(key)[0]
+        runs = self._chunks.runs(key)
         found = []
-        for row in rows:
+        for row, run in zip(rows, runs, strict=True):
             entry = live.get(row["doc_key"])
             if entry is None or row["deleted"]:
                 continue
@@ -170,6 +177,7 @@ class ShardCompactor:
                 hashes=hashes,
                 same_as=[(number, first + at) for at in range(count)],
                 previous=entry,
+                run=run,
             )
             found.append(document)
         return found
@@ -192,14 +200,16 @@ class ShardCompactor:
         sources = {number: self._stored(layer, number) for number in {n for n, _ in places}}
         vectors = np.full((len(places), layer.dimension), np.nan, dtype=np.float32)
         origin = np.zeros(len(places), dtype=np.int8)
-        failures = {}
+        failures, runs = {}, {}
         for row, (number, at) in enumerate(places):
             source = sources[number]
             vectors[row] = source.vectors[at]
             origin[row] = source.origin[at]
+            if source.run_of(at):
+                runs[row] = source.run_of(at)
             if at in source.failures:
                 failures[row] = source.failures[at]
-        return SegmentVectors(vectors, origin, failures)
+        return SegmentVectors(vectors, origin, failures, runs)
 
     def _stored(self, layer: VectorLayer, number: int) -> SegmentVectors:
         key = SegmentKey(self._shard, number)

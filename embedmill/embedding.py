@@ -46,6 +46,7 @@ def embed_segment(
     *,
     poisoned: Collection[int] = (),
     loans: Collection[Loan] = (),
+    stale: Collection[int] = (),
 ) -> EmbedOutcome:
     """Give a segment its vectors and commit them.
 
@@ -60,6 +61,7 @@ def embed_segment(
         embedder: holds the model.
         poisoned: document rows that ended workers; their chunks die unread.
         loans: rows that may take the vector of an equal text elsewhere in this run.
+        stale: document rows that a later segment has otherwise: nobody wants their vectors.
 
     Raises:
         TransientError: nothing was committed; the same call may succeed later.
@@ -71,6 +73,7 @@ def embed_segment(
         return outcome_of(chunks, vector_layer.read(key, digest), tokens=0)
     work = SegmentWork(chunks, embedder.recipe.dimension)
     work.bury_documents(poisoned)
+    work.supersede_documents(stale)
     work.reuse(key.shard, loans, chunk_layer, vector_layer)
     work.embed(embedder)
     rows = work.rows()

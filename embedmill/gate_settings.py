@@ -61,6 +61,12 @@ class GateSettings(Frozen):
     max_self_retrieval_drop: float = Field(
         default=0.05, ge=0, le=1, description="By which that may be below the published version's."
     )
+    first_version: Literal["integrity", "all"] = Field(
+        default="integrity",
+        description="What keeps the first version of an index from readers, who have no other: "
+        "records that are missing or wrong (`integrity`), or every gate (`all`). The others are "
+        "recorded and shown.",
+    )
     slice_by: NonEmpty | None = Field(
         default=None,
         description="Metadata key (a tenant, a source, a language) for each of whose values the "

@@ -8,6 +8,41 @@ from collections.abc import Iterable
 from embedmill.workspace import Workspace
 
 
+class NumberedFiles:
+    """One file for each segment, under a folder."""
+
+    def __init__(self, workspace: Workspace, folder: str, ending: str) -> None:
+        """Name them.
+
+        Args:
+            workspace: that holds them.
+            folder: above the shards' folders.
+            ending: of their names, with the dot.
+        """
+        self._workspace = workspace
+        self._folder = folder
+        self._ending = ending
+
+    def committed(self) -> dict[int, list[int]]:
+        """Numbers of the segments that have a file, by shard, ascending."""
+        return numbers_in(self._paths(""), re.escape(self._ending))
+
+    def committed_of(self, shard: int) -> list[int]:
+        """Numbers of the segments of one shard that have a file, ascending."""
+        paths = self._paths(f"/s{shard:04d}")
+        return numbers_in(paths, re.escape(self._ending)).get(shard, [])
+
+    def delete_below(self, shard: int, number: int) -> None:
+        """Delete the files of segments that a snapshot replaced."""
+        delete_below(self._workspace, self._paths(f"/s{shard:04d}"), number)
+
+    def _paths(self, below: str) -> list[str]:
+        return [entry.path for entry in self._workspace.list(f"{self._folder}{below}")]
+
+    def _path(self, key: object) -> str:
+        return f"{self._folder}/{key}{self._ending}"
+
+
 def numbers_in(paths: Iterable[str], ending: str) -> dict[int, list[int]]:
     """Segment numbers by shard, ascending, of the files with this ending."""
     pattern = re.compile(rf"(?:^|/)s(\d{{4,}})/(\d{{8}}){ending}$")

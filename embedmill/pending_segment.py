@@ -25,6 +25,7 @@ class DraftedDocument:
         same_as: for each chunk the (segment, row) whose vector may be taken, or (-1, -1).
         previous: the document's entry before this segment, None when it is new.
         deleted: the document is gone; it has no chunks.
+        run: that cut it, where that is another one than the segment's; "" otherwise.
     """
 
     doc_id: str
@@ -36,6 +37,7 @@ class DraftedDocument:
     same_as: Sequence[tuple[int, int]]
     previous: LedgerEntry | None
     deleted: bool = False
+    run: str = ""
 
     @classmethod
     def deletion(cls, doc_id: str, entry: LedgerEntry) -> Self:
@@ -82,6 +84,7 @@ class PendingSegment:
                     0 if before is None else before.chunk_count,
                     document.uri,
                     document.metadata,
+                    document.run or None,
                 )
             )
             first += len(document.chunks)
@@ -139,6 +142,7 @@ def stored_document(
     key = SegmentKey(shard, entry.segment)
     docs = layer.docs(key)
     row = docs.column("doc_id").to_pylist().index(doc_id)
+    run = layer.runs(key)[row]
     document = docs.slice(row, 1).to_pylist()[0]
     first = document["first_chunk"]
     chunks, hashes = chunks_of(layer.chunks(key)[0].slice(first, entry.chunk_count))
@@ -151,6 +155,7 @@ def stored_document(
         hashes=hashes,
         same_as=[(entry.segment, first + at) for at in range(len(chunks))],
         previous=entry,
+        run=run,
     )
 
 

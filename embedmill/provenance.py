@@ -45,6 +45,9 @@ class ChunkOrigin:
             segment itself may be gone.
         job: key of the embedding job that brought the vector, "" when none did.
         provider_job: its id at the provider, "" likewise.
+        chunked_by: run that cut the document, "" when that is not known.
+        embedded_by: run in which the model made the vector, "" likewise; of a job the run that
+            collected it.
         run: that wrote the record to the store, "" when it is not there yet.
         time: when it did, UTC, ISO 8601.
         note: why there is no vector or no record.
@@ -58,6 +61,8 @@ class ChunkOrigin:
     made_in: str
     job: str
     provider_job: str
+    chunked_by: str
+    embedded_by: str
     run: str
     time: str
     note: str = ""
@@ -114,6 +119,8 @@ class Provenance:
             made_in="" if place is None else f"{place[0]} row {place[1]}",
             job="" if job is None else job.intent.key,
             provider_job="" if job is None or job.handle is None else job.handle.job_id,
+            chunked_by=self._chunks.runs(key)[chunks.column("doc_row")[row].as_py()],
+            embedded_by="" if vectors is None or vectors.absent[row] else vectors.run_of(row),
             run=applied.run if applied and row not in rejected else "",
             time=applied.time if applied and row not in rejected else "",
             note=note or rejected.get(row, "" if applied else "not in the store yet"),

@@ -174,22 +174,39 @@ def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
         return version
     if published is not None and _last_event(published) == "restored":
         return published
-    kept = [
+    kept = [version for version in _ways_back(state) if _last_event(version) != "rolled-back"]
+    if not kept:
+        raise _no_way_back()
+    return max(kept, key=lambda version: (version.retired or "", version.number))
+
+
+def version_before(state: ManifestState, version: IndexVersion) -> IndexVersion:
+    """The version that readers saw before they came to this one.
+
+    Raises:
+        RefusedError: there is none, or its data is gone.
+    """
+    left = [v for v in _ways_back(state) if v.number != version.number]
+    if not left:
+        raise _no_way_back()
+    return max(left, key=lambda one: (one.retired or "", one.number))
+
+
+def _ways_back(state: ManifestState) -> list[IndexVersion]:
+    """Versions that readers saw once and may see again."""
+    return [
         version
         for version in state.versions
-        if version.state == "retired"
-        and version.published
-        and version.pruned is None
-        and _last_event(version) != "rolled-back"
+        if version.state == "retired" and version.published and version.pruned is None
     ]
-    if not kept:
-        raise RefusedError(
-            "there is no earlier version to go back to: none was published before, or they were "
-            "pruned",
-            code="no-way-back",
-            hint="see what there is with: embedmill versions",
-        )
-    return max(kept, key=lambda version: (version.retired or "", version.number))
+
+
+def _no_way_back() -> RefusedError:
+    return RefusedError(
+        "there is no earlier version to go back to: none was published before, or they were pruned",
+        code="no-way-back",
+        hint="see what there is with: embedmill versions",
+    )
 
 
 def _last_event(version: IndexVersion) -> str:

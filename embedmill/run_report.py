@@ -56,6 +56,7 @@ class RunReport:
         stored_records: that the store counts; -1 likewise.
         error: one line, when the run failed.
         jobs: embedding jobs that ended in this run (see ``embedmill.job_summary``).
+        gates: what the first version of the index showed, as ``GateResult.to_json`` writes it.
     """
 
     run: str
@@ -76,6 +77,7 @@ class RunReport:
     stored_records: int = -1
     error: str = ""
     jobs: tuple[dict[str, Any], ...] = ()
+    gates: tuple[dict[str, Any], ...] = ()
 
     @property
     def dead_letters(self) -> int:
@@ -124,6 +126,7 @@ class RunReport:
                 "rate": RateUse(**record.get("rate", {})),
                 "writes": WriteCounts(**record.get("writes", {})),
                 "jobs": tuple(record.get("jobs", ())),
+                "gates": tuple(record.get("gates", ())),
             }
         )
 

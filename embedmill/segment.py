@@ -8,7 +8,7 @@ order of the chunk rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from embedmill.embedder import Vectors
 from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
-from embedmill.numbered_files import delete_below, numbers_in
+from embedmill.made_by import exceptions, exceptions_in, run_of
+from embedmill.numbered_files import NumberedFiles, delete_below, numbers_in
 from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
@@ -43,6 +44,8 @@ DOCS_SCHEMA = pa.schema(
         pa.field("previous_chunk_count", pa.int32(), nullable=False),
         pa.field("uri", pa.large_string(), nullable=False),
         pa.field("metadata", pa.large_string(), nullable=False),
+        # The run that cut it, where that is another one than the file's.
+        pa.field("made_by", pa.string()),
     ]
 )
 
@@ -92,10 +95,10 @@ class LayerNames(Protocol):
 class ChunkLayer:
     """Chunk and document rows of the segments of one chunking recipe."""
 
-    def __init__(self, workspace: Workspace, index: str, chunking_id: str) -> None:
+    def __init__(self, workspace: Workspace, index: str, chunking_id: str, run: str = "") -> None:
         self._workspace = workspace
         self._folder = f"indexes/{index}/chunks/{chunking_id}"
-        self._chunk_files: dict[SegmentKey, str] = {}
+        self._run = run
 
     def committed(self) -> dict[int, list[int]]:
         """Numbers of the committed segments of every shard, ascending.
@@ -156,7 +159,7 @@ class ChunkLayer:
             raise DamagedFileError(
                 f"{name} does not hold what its name says", hint=f"delete {name} and run again"
             )
-        notes = {"format": FORMAT, "chunks_file": name, "chunks_digest": digest}
+        notes = {"format": FORMAT, "chunks_file": name, "chunks_digest": digest, "run": self._run}
         if copy:
             notes["copy"] = "1"
         marked = docs.cast(DOCS_SCHEMA).replace_schema_metadata(notes)
@@ -176,6 +179,12 @@ class ChunkLayer:
         """Document rows of a committed segment."""
         path = self._docs_path(key)
         return from_parquet(require(self._workspace, path), path, columns)
+
+    def runs(self, key: SegmentKey) -> list[str]:
+        """The runs that cut the documents of a segment, row by row; "" where none is noted."""
+        table = self.docs(key)
+        other, run = exceptions_in(table, "made_by"), run_of(table.schema)
+        return [other.get(row, run) for row in range(table.num_rows)]
 
     def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
         """Chunk rows of a committed segment, and the digest that vectors refer to."""
@@ -208,11 +217,19 @@ class SegmentVectors:
         origin: int8 per row: ``EMBEDDED``, ``REUSED``, ``DEDUPLICATED``, ``DEAD`` or
             ``SUPERSEDED``.
         failures: of the dead rows: (code, message).
+        runs: in which the model made the vectors of those rows that are not of ``run``.
+        run: in which it made the others, "" when that is not known.
     """
 
     vectors: Vectors
     origin: np.ndarray[tuple[int], np.dtype[np.int8]]
     failures: Mapping[int, tuple[str, str]]
+    runs: Mapping[int, str] = field(default_factory=dict)
+    run: str = ""
+
+    def run_of(self, row: int) -> str:
+        """The run in which the model made a row's vector, "" when that is not known."""
+        return self.runs.get(row, self.run)
 
     @property
     def absent(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -220,39 +237,27 @@ class SegmentVectors:
         return np.asarray((self.origin == DEAD) | (self.origin == SUPERSEDED))
 
 
-class VectorLayer:
+class VectorLayer(NumberedFiles):
     """Vectors of the segments of one chunking recipe under one embedding recipe."""
 
-    def __init__(self, workspace: Workspace, index: str, embedding_id: str, dimension: int) -> None:
-        self._workspace = workspace
-        self._folder = f"indexes/{index}/vectors/{embedding_id}"
+    def __init__(
+        self, workspace: Workspace, index: str, embedding_id: str, dimension: int, run: str = ""
+    ) -> None:
+        super().__init__(workspace, f"indexes/{index}/vectors/{embedding_id}", ".parquet")
         self.dimension = dimension
+        self._run = run
 
     @classmethod
-    def of_version(cls, workspace: Workspace, index: str, version: LayerNames) -> Self:
-        """The layer of an index version.
+    def of_version(
+        cls, workspace: Workspace, index: str, version: LayerNames, run: str = ""
+    ) -> Self:
+        """The layer of an index version; ``run`` is noted as the one that makes vectors.
 
         Its folder names both recipes, since the same segment number means other chunks under
         another chunking recipe.
         """
         folder = f"{version.chunking.id}/{version.embedding.id}"
-        return cls(workspace, index, folder, version.embedding.dimension)
-
-    def committed(self) -> dict[int, list[int]]:
-        """Numbers of the segments that have vectors, by shard, ascending."""
-        paths = (entry.path for entry in self._workspace.list(self._folder))
-        return numbers_in(paths, r"\.parquet")
-
-    def committed_of(self, shard: int) -> list[int]:
-        """Numbers of the segments of one shard that have vectors, ascending."""
-        paths = (entry.path for entry in self._workspace.list(f"{self._folder}/s{shard:04d}"))
-        return numbers_in(paths, r"\.parquet").get(shard, [])
-
-    def delete_below(self, shard: int, number: int) -> None:
-        """Delete the vectors of segments that a snapshot replaced."""
-        folder = f"{self._folder}/s{shard:04d}"
-        paths = [entry.path for entry in self._workspace.list(folder)]
-        delete_below(self._workspace, paths, number)
+        return cls(workspace, index, folder, version.embedding.dimension, run)
 
     def commit(self, key: SegmentKey, rows: SegmentVectors, chunks_digest: str) -> bool:
         """Write the vectors of a segment.
@@ -273,8 +278,11 @@ class VectorLayer:
                 "origin": pa.array(rows.origin, pa.int8()),
                 "failure_code": codes if rows.failures else none,
                 "failure_message": messages if rows.failures else none,
+                "made_by": exceptions(rows.runs, len(absent)),
             }
-        ).replace_schema_metadata({"format": FORMAT, "chunks_digest": chunks_digest})
+        ).replace_schema_metadata(
+            {"format": FORMAT, "chunks_digest": chunks_digest, "run": self._run}
+        )
         try:
             # Floats do not compress; trying costs more than it saves.
             self._workspace.create(self._path(key), to_parquet(table, compression="none"))
@@ -304,10 +312,9 @@ class VectorLayer:
             vectors=vectors_in(table.column("vector"), self.dimension),
             origin=table.column("origin").to_numpy().astype(np.int8),
             failures=failures_in(table),
+            runs=exceptions_in(table, "made_by"),
+            run=run_of(table.schema),
         )
-
-    def _path(self, key: SegmentKey) -> str:
-        return f"{self._folder}/{key}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,28 +338,11 @@ class Applied:
     run: str = ""
 
 
-class AppliedLayer:
+class AppliedLayer(NumberedFiles):
     """Which segments a collection has taken."""
 
     def __init__(self, workspace: Workspace, index: str, collection: str) -> None:
-        self._workspace = workspace
-        self._folder = f"indexes/{index}/applied/{collection}"
-
-    def committed(self) -> dict[int, list[int]]:
-        """Numbers of the applied segments, by shard, ascending."""
-        paths = (entry.path for entry in self._workspace.list(self._folder))
-        return numbers_in(paths, r"\.json")
-
-    def committed_of(self, shard: int) -> list[int]:
-        """Numbers of the applied segments of one shard, ascending."""
-        paths = (entry.path for entry in self._workspace.list(f"{self._folder}/s{shard:04d}"))
-        return numbers_in(paths, r"\.json").get(shard, [])
-
-    def delete_below(self, shard: int, number: int) -> None:
-        """Delete the records about segments that a snapshot replaced."""
-        folder = f"{self._folder}/s{shard:04d}"
-        paths = [entry.path for entry in self._workspace.list(folder)]
-        delete_below(self._workspace, paths, number)
+        super().__init__(workspace, f"indexes/{index}/applied/{collection}", ".json")
 
     def commit(self, key: SegmentKey, applied: Applied) -> bool:
         """Record that the store has confirmed a segment; doing it again changes nothing.
@@ -388,6 +378,3 @@ class AppliedLayer:
             time=body["time"],
             run=body["run"],
         )
-
-    def _path(self, key: SegmentKey) -> str:
-        return f"{self._folder}/{key}.json"

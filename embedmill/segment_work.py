@@ -33,6 +33,7 @@ class SegmentWork:
         self._origin = np.full(count, EMBEDDED, dtype=np.int8)
         self._open = np.ones(count, dtype=bool)
         self._failures: dict[int, tuple[str, str]] = {}
+        self._runs: dict[int, str] = {}
         self._hashes: list[bytes] = chunks.column("text_hash").to_pylist()
         self.tokens = 0
 
@@ -42,6 +43,13 @@ class SegmentWork:
             lost = np.isin(self._chunks.column("doc_row").to_numpy(), list(doc_rows))
             for row in np.flatnonzero(lost):
                 self.bury(int(row), "killed-worker", "embedding this document ends the worker")
+
+    def supersede_documents(self, doc_rows: Collection[int]) -> None:
+        """Let the chunks of some documents be, for nobody wants their vectors any more."""
+        if doc_rows:
+            stale = np.isin(self._chunks.column("doc_row").to_numpy(), list(doc_rows))
+            for row in np.flatnonzero(stale & self._open):
+                self.supersede(int(row))
 
     def reuse(
         self,
@@ -92,6 +100,8 @@ class SegmentWork:
             at = loan.source_row
             if hashes[at] == self._hashes[loan.row] and not absent[at]:
                 self.fill(loan.row, stored.vectors[at], origin)
+                if stored.run_of(at):
+                    self._runs[loan.row] = stored.run_of(at)
 
     def wanted(self) -> list[int]:
         """Rows to be embedded, ascending: of each text that has no vector yet, the first."""
@@ -145,7 +155,11 @@ class SegmentWork:
         """Let the rows that are still open share what became of an equal text of this segment."""
         if not self._open.any():
             return
-        settled = {self._hashes[row]: int(row) for row in np.flatnonzero(~self._open)[::-1]}
+        # Of equal texts a superseded one decides only where there is no other.
+        order = sorted(
+            np.flatnonzero(~self._open), key=lambda row: (self._origin[row] != SUPERSEDED, -row)
+        )
+        settled = {self._hashes[row]: int(row) for row in order}
         for row in np.flatnonzero(self._open):
             source = settled.get(self._hashes[row])
             if source is None:
@@ -156,6 +170,8 @@ class SegmentWork:
                 self.supersede(int(row))
             else:
                 self.fill(int(row), self._vectors[source], DEDUPLICATED)
+                if source in self._runs:
+                    self._runs[int(row)] = self._runs[source]
 
     def rows(self) -> SegmentVectors:
         """All rows, in order.
@@ -165,4 +181,4 @@ class SegmentWork:
         """
         if self._open.any():
             raise ValueError(f"{int(self._open.sum())} rows have neither vector nor failure")
-        return SegmentVectors(self._vectors, self._origin, self._failures)
+        return SegmentVectors(self._vectors, self._origin, self._failures, self._runs)

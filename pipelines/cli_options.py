@@ -20,6 +20,7 @@ from embedmill.errors import (
     RefusedError,
     SettingsError,
     StopRunError,
+    TransientError,
 )
 from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
@@ -131,8 +132,11 @@ def exit_status(error: EmbedmillError) -> int:
 def fail(error: EmbedmillError) -> NoReturn:
     """Print an error and what to do next; end the command."""
     err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-    if error.hint:
-        err.print(f"  next: {error.hint}", markup=False, highlight=False, soft_wrap=True)
+    hint = error.hint
+    if not hint and isinstance(error, TransientError):
+        hint = "see whether what did not answer is there, then run the same command again"
+    if hint:
+        err.print(f"  next: {hint}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(exit_status(error))
 
 

@@ -190,6 +190,13 @@ def rollback_command(
     number = version_number(version)
     settings = settings_from(config, overrides, index)
     done = rollback(settings, number=number)
+    if number is None and not done.switch.changed:
+        err.print(
+            "an earlier rollback brought readers there; to go on to another version, say which: "
+            f"embedmill rollback NUMBER (see: embedmill versions --config {config})",
+            highlight=False,
+            soft_wrap=True,
+        )
     _report(settings, done, None, as_json=as_json)
 
 

@@ -207,6 +207,13 @@ def _origin_lines(title: str, origins: Sequence[ChunkOrigin]) -> Iterator[str]:
         place = f"segment {one.segment} row {one.row}"
         yield f"    chunk {one.chunk_index}  record {one.record}, {place}"
         yield f"        vector {one.vector}{made}{job}"
+        made_by = [
+            f"{what} by run {run}"
+            for what, run in (("cut", one.chunked_by), ("embedded", one.embedded_by))
+            if run
+        ]
+        if made_by:
+            yield f"        {', '.join(made_by)}"
         if one.run:
             yield f"        stored by run {one.run}, {one.time}"
         if one.note:

@@ -14,6 +14,7 @@ from embedmill.gate import GateResult, failed_gates
 from embedmill.gates.run import run_gates
 from embedmill.lease import in_use_by
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.publishing import require_publishable
 from embedmill.sealed_json import sealed
 from embedmill.segment import AppliedLayer, ChunkLayer
 from embedmill.settings import Settings
@@ -98,6 +99,8 @@ def evaluate(
     rival = state.published
     if rival is not None and rival.number == candidate.number:
         rival = None
+    if candidate.state in {"building", "failed"} or candidate.pruned:
+        require_publishable(candidate)
     results = _results(settings, workspace, candidate, rival, on_gate)
     beside = in_use_by(workspace, settings.index)
     now = datetime.now(UTC).replace(microsecond=0)

@@ -15,23 +15,24 @@ from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
 from embedmill.errors import ShardOwnedElsewhereError
 from embedmill.executor import Executor
+from embedmill.gate import GateResult
 from embedmill.lease import Lease
 from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
 from embedmill.source import Split
-from embedmill.text_index import Loan, TextIndex
+from embedmill.text_index import TextIndex
 from pipelines.deletions import decided_deletions
 from pipelines.dispatcher import Address, Dispatcher
 from pipelines.faults import FaultPolicy
-from pipelines.filling import WRITE, ApplyStage, EmbedStage
+from pipelines.filling import EMBED, WRITE, ApplyStage, EmbedStage
 from pipelines.job_stage import JobStage, embed_stage
 from pipelines.pools import add_pools, pool_sizes
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 from pipelines.scan import SHARD, Scan
 from pipelines.small_run import Beginning, SmallRun
-from pipelines.survey import Survey
+from pipelines.survey import NOTHING, Known, Survey
 
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
@@ -190,8 +191,7 @@ class Execution:
         """Delete what the complete scan has not met, within the limits of the settings; drain.
 
         Raises:
-            DeletionsWithheldError: that would be too much; nothing was deleted, all else was taken
-                in.
+            DeletionsWithheldError: that is too much; nothing was deleted, all else was taken in.
         """
         # At once: what was met is in the memory of workers, and embedding may take days.
         totals = [
@@ -235,9 +235,13 @@ class Execution:
             log.info("compacted %d segments to %d", total.segments_before, total.segments_after)
         return total
 
-    def finish_store(self) -> None:
-        """Make the version's collection fit to be searched."""
+    def first_gates(self, version: IndexVersion) -> Sequence[GateResult]:
+        """Make the first version of an index fit to be searched; what the gates say of it."""
         self._ask((WRITE, 0), "finish")
+        texts = self._ask((WRITE, 0), "first_questions", version)
+        answers = self._ask((EMBED, 0), "queries", texts) if texts else None
+        found = self._ask((WRITE, 0), "first_gates", version, texts, answers)
+        return cast(Sequence[GateResult], found)
 
     def mirror(self) -> None:
         """Let the index's alias point at the version's collection."""
@@ -295,7 +299,7 @@ class Execution:
                 key = SegmentKey(shard, number)
                 has_vectors = number in vectors.get(shard, ())
                 if number > last:
-                    self._take(key, self._survey.loans(key), has_vectors=has_vectors)
+                    self._take(key, self._survey.of(key), has_vectors=has_vectors)
                 elif not has_vectors:
                     # Damaged, and deleted by hand; the store has the records.
                     self._embed.add(key)
@@ -304,18 +308,16 @@ class Execution:
         for committed in drafted.committed:
             self._take_new(committed)
 
-    def _take_new(self, committed: Committed) -> None:
-        self._take(committed.key, self._texts.add(committed.key, committed.text_hashes))
+    def _take_new(self, new: Committed) -> None:
+        self._take(new.key, (self._texts.add(new.key, new.text_hashes), frozenset()))
 
-    def _take(
-        self, key: SegmentKey, loans: Sequence[Loan] = (), *, has_vectors: bool = False
-    ) -> None:
+    def _take(self, key: SegmentKey, known: Known = NOTHING, *, has_vectors: bool = False) -> None:
         self._announced[key.shard] = key.number
         self._apply.announce(key)
         if has_vectors:
             self._apply.ready(key)
         else:
-            self._embed.add(key, loans)
+            self._embed.add(key, *known)
 
     def _recover(self, worker: int) -> None:
         """Queue what a dead shard worker committed and could not report."""
@@ -325,9 +327,8 @@ class Execution:
 
     def _take_unannounced(self, shard: int, numbers: Sequence[int]) -> int:
         new = [number for number in numbers if number > self._announced.get(shard, -1)]
-        for number in new:
-            key = SegmentKey(shard, number)
-            self._take(key, self._survey.loans(key))
+        for key in (SegmentKey(shard, number) for number in new):
+            self._take(key, self._survey.of(key))
         return len(new)
 
     def drain(self) -> None:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from actors.embed_worker import Embedded
 from embedmill.counts import ChunkCounts, RateUse, RecordCounts, WriteCounts
@@ -65,10 +66,26 @@ class EmbedStage:
         faults: FaultPolicy,
         workers: int,
         on_embedded: Callable[[SegmentKey], None],
+        *,
+        one_model: bool = False,
     ) -> None:
+        """Prepare; nothing runs before the first :meth:`pump`.
+
+        Args:
+            dispatcher: submits calls.
+            faults: decides on failures; its clock is this stage's.
+            workers: that embed.
+            on_embedded: told of every segment that has vectors.
+            one_model: all workers ask the same provider: one proves for all of them, before the
+                first segment, that its model is the one that it was. Workers with a model each
+                prove it themselves.
+        """
         self._dispatcher = dispatcher
         self._faults = faults
         self._workers = workers
+        self._one_model = one_model
+        self._proof: Literal["wanted", "asked", "given"] = "wanted" if one_model else "given"
+        self._prove_at = 0.0
         self._on_embedded = on_embedded
         self._waiting: dict[int, deque[SegmentKey]] = defaultdict(deque)
         self._later = _Later(faults.clock)
@@ -78,6 +95,7 @@ class EmbedStage:
         # Document rows that ended workers; they stay found out when a segment is probed again.
         self._poisoned: dict[SegmentKey, set[int]] = defaultdict(set)
         self._loans: dict[SegmentKey, Sequence[Loan]] = {}
+        self._stale: dict[SegmentKey, frozenset[int]] = {}
         # Segments without vectors yet, and who waits for them to lend theirs.
         self._unembedded: set[SegmentKey] = set()
         self._warmed = False
@@ -98,20 +116,29 @@ class EmbedStage:
 
     @property
     def retrying(self) -> bool:
-        """A segment waits for the time of its next try."""
-        return len(self._later) > 0
+        """A segment waits for the time of its next try, or all of them for a proof."""
+        return len(self._later) > 0 or (self._proof == "wanted" and self.waiting > 0)
 
     @property
     def waiting(self) -> int:
         """Segments that wait for a worker."""
         return sum(len(queue) for queue in self._waiting.values())
 
-    def add(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
+    def add(
+        self, key: SegmentKey, loans: Sequence[Loan] = (), stale: frozenset[int] = frozenset()
+    ) -> None:
         """Queue a segment without vectors; it waits for the segments that lend it theirs.
 
         Lenders were added before their borrowers, so that nobody waits in a circle.
+
+        Args:
+            key: the segment.
+            loans: rows that may take the vector of an equal text elsewhere in this run.
+            stale: document rows that are superseded by now and get no vectors.
         """
         self._unembedded.add(key)
+        if stale:
+            self._stale[key] = stale
         if loans:
             self._loans[key] = loans
         lenders = {loan.source for loan in loans} & self._unembedded - {key}
@@ -128,6 +155,7 @@ class EmbedStage:
     def _embedded(self, key: SegmentKey) -> None:
         self._unembedded.discard(key)
         self._loans.pop(key, None)
+        self._stale.pop(key, None)
         for borrower in self._borrowers.pop(key, ()):
             self._lenders[borrower] -= 1
             if not self._lenders[borrower]:
@@ -145,12 +173,24 @@ class EmbedStage:
         """Submit what there is room for."""
         for key in self._later.due():
             self._queue(key)
+        if self._proof == "wanted" and self.waiting and self._faults.clock() >= self._prove_at:
+            self._proof = "asked"
+            self._dispatcher.call((EMBED, 0), "prove", then=self._on_proved)
+        if self._proof != "given":
+            return
         for worker in range(self._workers):
             while self._dispatcher.has_room(EMBED, worker):
                 following = self._next(worker)
                 if following is None:
                     break
                 self._submit(worker, following)
+
+    def _on_proved(self, done: Done) -> None:
+        self._proof = "wanted"
+        if done.error is None:
+            self._proof = "given"
+        elif not isinstance(done.error, WorkerDiedError):
+            self._prove_at = self._faults.wait_before_retry(("asking", "the model"), done)
 
     def _next(self, worker: int) -> SegmentKey | None:
         own = self._waiting[worker]
@@ -170,6 +210,8 @@ class EmbedStage:
             key,
             frozenset(self._poisoned.get(key, ())),
             self._loans.get(key, ()),
+            self._stale.get(key, frozenset()),
+            self._one_model,
             then=partial(self._on_done, worker, key),
         )
 

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from embedmill.arrivals import tell_of_arrival
+from embedmill.announcing import announce, keep_event
+from embedmill.arrivals import refusal_event, tell_of_arrival
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError, StopRunError
 from embedmill.executor import Executor
+from embedmill.gates.first import refusal_of_first
 from embedmill.job_assembly import job_records, price_per_million, uses_jobs
 from embedmill.job_summary import summaries
 from embedmill.lease import Lease, LeaseName, take_lease
@@ -164,7 +166,7 @@ class OpenVersion:
             execution.count()
             report = self._with_jobs(execution.report("succeeded"))
             _require_sums(report)
-            self._record(execution, report)
+            report = self._record(execution, report)
             if self._may_compact(report):
                 execution.compact(self._state.versions, spare=SPARE_SEGMENTS)
             if report.changed_anything:
@@ -220,23 +222,45 @@ class OpenVersion:
         beside = any(v.chunking == chunking and v.number != self._version.number for v in built)
         return report.changed_anything and self._pipeline != "reembed" and not beside
 
-    def _record(self, execution: Execution, report: RunReport) -> None:
+    def _record(self, execution: Execution, report: RunReport) -> RunReport:
         """Record what the version holds now; the first complete version of an index goes live.
 
         Only an ingest knows that a version is complete: it has read the whole source. A version
         that was built beside the published one is ready to be published.
+
+        Returns:
+            The report, with what the gates say of a first version.
+
+        Raises:
+            RefusedError: it is complete, and readers do not see it: its records are not right.
         """
         first = self._state.published is None and self._pipeline == "ingest"
+        refusal = None
         if first:
-            execution.finish_store()
+            results = execution.first_gates(self.current)
+            report = replace(report, gates=tuple(result.to_json() for result in results))
+            refusal = refusal_of_first(self._settings, self.current, results)
+        arrives = first and refusal is None
         self._state = self._manifest.amend(
-            self._version.number, lambda version: self._recorded(version, report, first=first)
+            self._version.number, lambda version: self._recorded(version, report, arrives=arrives)
         )
+        if refusal is not None:
+            self._tell_of_refusal(report, refusal)
+            raise refusal
         published = self._state.published
         if published is not None and published.number == self._version.number:
             execution.mirror()
             if first or self._settings.hooks:
                 self._tell()
+        return report
+
+    def _tell_of_refusal(self, report: RunReport, refusal: RefusedError) -> None:
+        line = {"at": utc_now(), "by": who(), "run": report.run}
+        index = self._settings.index
+        event = refusal_event(index, self.current, None, line, str(refusal))
+        keep_event(self._workspace, index, report.run, event)
+        hooks, sleep = self._settings.hooks, self._options.sleep
+        announce(self._workspace, index, report.run, hooks, at=utc_now(), sleep=sleep)
 
     def _tell(self) -> None:
         """Tell of the publication whoever was not told of it yet."""
@@ -248,20 +272,26 @@ class OpenVersion:
             sleep=self._options.sleep,
         )
 
-    def _recorded(self, version: IndexVersion, report: RunReport, *, first: bool) -> IndexVersion:
+    def _recorded(self, version: IndexVersion, report: RunReport, *, arrives: bool) -> IndexVersion:
+        """What the manifest says of the version after the run; ``arrives``: readers see it now."""
         built = self._pipeline == "reembed" and version.state in {"building", "retired"}
+        # A first version that its gates keep from readers is complete all the same.
+        built = built or (bool(report.gates) and not arrives and version.state == "building")
+        version = replace(version, gates=report.gates) if report.gates else version
         holds = {"documents": report.live_documents, "records": report.live_records}
         # A run that was killed after its last segment has left the counts of the run before.
         recorded = {name: version.counts.get(name) for name in holds}
-        if not first and not built and not report.changed_anything and recorded == holds:
+        unchanged = not report.changed_anything and recorded == holds
+        if not arrives and not built and unchanged:
             return version
         counts = {**holds, "dead_letters": report.dead_letters}
         version = replace(version, counts=counts, last_run=report.run, jobs=tuple(self._jobs()))
-        if not first and not built:
+        if not arrives and not built:
             return version
         now = utc_now()
-        version = version.noted("published" if first else "ready", at=now, by=who(), run=report.run)
-        if first:
+        event = "published" if arrives else "ready"
+        version = version.noted(event, at=now, by=who(), run=report.run)
+        if arrives:
             return replace(version, state="published", published=now)
         return replace(version, state="ready", retired=None)
 

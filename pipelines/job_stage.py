@@ -13,6 +13,7 @@ from embedmill.counts import ChunkCounts, RateUse
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.job_assembly import uses_jobs
+from embedmill.rate_assembly import rate_budget_of
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
@@ -39,7 +40,8 @@ def embed_stage(
 ) -> EmbedStage | JobStage:
     """The stage that gives segments their vectors: by a provider's jobs, or in workers."""
     if not uses_jobs(context.settings):
-        return EmbedStage(dispatcher, faults, workers, on_embedded)
+        provider = rate_budget_of(context.settings.embedder) is not None
+        return EmbedStage(dispatcher, faults, workers, on_embedded, one_model=provider)
     return JobStage(
         dispatcher, faults, on_embedded, more_to_come=more_to_come, wait=options.wait_for_jobs
     )
@@ -108,8 +110,17 @@ class JobStage:
     def get_ready(self) -> None:
         """Nothing: a runner has no model to load."""
 
-    def add(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
-        """A segment needs vectors."""
+    def add(
+        self, key: SegmentKey, loans: Sequence[Loan] = (), stale: frozenset[int] = frozenset()
+    ) -> None:
+        """A segment needs vectors.
+
+        Args:
+            key: the segment.
+            loans: rows that may take the vector of an equal text elsewhere in this run.
+            stale: the runner finds out itself, where ``jobs.on_stale_input`` asks it to.
+        """
+        del stale
         self._loans[key] = loans
         self._new.append(key)
         self._flushed = False

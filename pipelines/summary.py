@@ -9,11 +9,19 @@ from embedmill.job_summary import bill
 from embedmill.run_report import RunReport
 from embedmill.stated_limits import StatedLimits
 
+# Runs that move readers or delete, and count no documents.
+_WITHOUT_COUNTS = {"publish", "rollback", "prune"}
+
 
 def summary(report: RunReport) -> Iterator[str]:
     """Lines that say what a run did, so that every number can be added up."""
     if report.pipeline == "copy":
         yield from copied(report, "another store")
+        return
+    if report.pipeline in _WITHOUT_COUNTS:
+        what = f"{report.pipeline} of {report.version}"
+        ended = f": {report.error}" if report.error else ""
+        yield f"run        {report.run}, {what}: {report.status}{ended}"
         return
     documents, chunks, records = report.documents, report.chunks, report.records
     extra = [
@@ -49,8 +57,20 @@ def summary(report: RunReport) -> Iterator[str]:
             f"index      {report.index} {report.version}: {report.live_records:,} records applied "
             f"= {report.stored_records:,} in the store{live}"
         )
+    yield from _gates(report)
     where = "over Ray" if report.executor == "ray" else "in this process"
     yield f"run        {report.run}, {report.seconds:.1f} s {where}: {verdict(report)}"
+
+
+def _gates(report: RunReport) -> Iterator[str]:
+    """What the first version of an index showed."""
+    if not report.gates:
+        return
+    poor = [gate for gate in report.gates if not gate["passed"]]
+    said = f"{len(poor)} of {len(report.gates)} speak" if poor else "nothing speaks"
+    yield f"gates      {said} against {report.version}, the first version of the index"
+    for gate in poor:
+        yield f"           {gate['name']}: {gate['message']}"
 
 
 def _used(rate: RateUse) -> str:

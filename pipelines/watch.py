@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from embedmill.assembly import workspace_of
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.publishing import version_before
 from embedmill.settings import Settings
 from pipelines.publish import Publication, rollback
 
@@ -115,7 +116,10 @@ def watch(
         if problem:
             log.warning("check %d of %s failed: %s", checks, published.name, problem)
         if in_a_row >= plan.failures:
-            return Watched(checks, failed, rollback(settings, sleep=sleep), "rolled-back")
+            back = version_before(manifest.read(), published)
+            return Watched(
+                checks, failed, rollback(settings, number=back.number, sleep=sleep), "rolled-back"
+            )
         rest = max(0.0, plan.every_s - (clock() - began))
         if clock() + rest > deadline:
             return Watched(checks, failed, None, "time")

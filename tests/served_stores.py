@@ -1,6 +1,7 @@
 """Stores for whole swaps: each through its real client, on a fake server of its own."""
 
 import copy
+import os
 import shutil
 import ssl
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 KINDS = ("qdrant_embedded", "qdrant", "pinecone", "weaviate")
+# EMBEDMILL_TEST_STORES=all tries on every store what else is tried on some of them.
+EVERYWHERE = os.environ.get("EMBEDMILL_TEST_STORES") == "all"
 
 
 @dataclass

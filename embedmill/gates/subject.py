@@ -35,20 +35,31 @@ class Subject:
     store: VectorStore
     _embedder: Embedder | None = field(default=None)
 
+    @staticmethod
+    def layers_of(
+        settings: Settings, workspace: Workspace, version: IndexVersion
+    ) -> tuple[ChunkLayer, VectorLayer, AppliedLayer]:
+        """The layers of a version, in the order in which a segment passes through them."""
+        return (
+            ChunkLayer(workspace, settings.index, version.chunking.id),
+            VectorLayer.of_version(workspace, settings.index, version),
+            AppliedLayer(workspace, settings.index, version.collection),
+        )
+
     @property
     def chunks(self) -> ChunkLayer:
         """Its chunk layer."""
-        return ChunkLayer(self.workspace, self.settings.index, self.version.chunking.id)
+        return self.layers_of(self.settings, self.workspace, self.version)[0]
 
     @property
     def vectors(self) -> VectorLayer:
         """Its vectors layer."""
-        return VectorLayer.of_version(self.workspace, self.settings.index, self.version)
+        return self.layers_of(self.settings, self.workspace, self.version)[1]
 
     @property
     def applied(self) -> AppliedLayer:
         """Its applied layer."""
-        return AppliedLayer(self.workspace, self.settings.index, self.version.collection)
+        return self.layers_of(self.settings, self.workspace, self.version)[2]
 
     @property
     def embedder(self) -> Embedder:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from scenario import CrashIndex, embedded_twice, lived_through, run_inline, timeless
-from served_stores import KINDS, served_store
+from served_stores import EVERYWHERE, KINDS, served_store
 
 from embedmill.announcing import kept_event
 from embedmill.arrivals import arrival_event
@@ -173,7 +173,7 @@ STORE_EFFECTS = {"make", "upsert", "remove", "alias", "drop"}
 SERVED_STEPS = ("build", "publish what lags", "rollback", "prune")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS if EVERYWHERE else ["weaviate"])
 @pytest.mark.parametrize("step", SERVED_STEPS)
 def test_killed_right_after_any_effect_on_a_real_store(tmp_path, step, kind):
     """Through the store's own client; right before an effect is right after the one before it."""

@@ -24,6 +24,7 @@ from embedmill.open_letters import open_letters
 from embedmill.segment import DEAD, AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.settings import Settings
 from embedmill.testing.memory_workspace import MemoryWorkspace
+from pipelines.compact import compact
 from pipelines.ingest import ingest
 from pipelines.publish import publish, rollback
 from pipelines.reembed import reembed
@@ -126,6 +127,10 @@ class SmallIndex:
         checked = gates or (lambda *_: ())
         pipeline = partial(publish, number=number, force=force, gates=checked)
         return self._run(pipeline, executor, **options)
+
+    def compact(self, executor=None):
+        """Fold all segments that can be folded."""
+        return self._run(compact, executor)
 
     def rollback(self, number=None):
         with self.seams():

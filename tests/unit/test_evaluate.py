@@ -1,10 +1,13 @@
 """Evaluating beside runs: it only reads, and what is half written is looked at again."""
 
+from dataclasses import replace
+
 import pytest
 
-from embedmill.errors import DamagedFileError, TransientError
+from embedmill.errors import DamagedFileError, RefusedError, TransientError
 from embedmill.gate import failed_gates
 from embedmill.lease import take_lease
+from embedmill.manifest import Manifest
 from embedmill.testing.rehearsal import made_up_texts
 from pipelines.evaluate import evaluate
 
@@ -80,3 +83,13 @@ def test_a_version_that_fails_while_nobody_writes_fails(index):
     path = next(path for path in index.workspace.files if "/applied/" in path)
     index.workspace.delete([path])
     assert "applied" in {gate.name for gate in failed_gates(evaluated(index).results)}
+
+
+def test_a_version_that_is_being_built_is_not_judged(index):
+    manifest = Manifest(index.workspace, "small")
+    state = manifest.read()
+    version = replace(state.versions[0], number=2, state="building", collection="small--v2")
+    manifest.commit(version, state)
+    with pytest.raises(RefusedError, match="v2 is building") as caught:
+        evaluated(index)
+    assert "embedmill reembed" in caught.value.hint

@@ -33,13 +33,21 @@ class World:
     probed: list = field(default_factory=list)
     poison: dict = field(default_factory=dict)
     errors: list = field(default_factory=list)
+    proofs: int = 0
+    trusted: set = field(default_factory=set)
 
 
 class Embedder:
     def __init__(self, world):
         self.world = world
 
-    def embed(self, key, poisoned, loans):
+    def prove(self):
+        if self.world.errors:
+            raise self.world.errors.pop(0)
+        self.world.proofs += 1
+
+    def embed(self, key, poisoned, loans, stale, trusted):
+        self.world.trusted.add(trusted)
         if self.world.errors:
             raise self.world.errors.pop(0)
         if set(self.world.poison.get(key, ())) - set(poisoned):
@@ -241,3 +249,57 @@ def test_a_shard_that_waits_for_its_next_try_holds_up_no_other(clock):
     stages.run()
     order = [key.shard for key, _ in stages.world.applied]
     assert order == [1, 1, 0, 0]
+
+
+def test_workers_of_one_provider_prove_its_model_once_for_all_of_them():
+    world = World()
+    executor = ScriptedExecutor()
+    faults = FaultPolicy(executor, lambda: 0.0)
+    dispatcher = Dispatcher(executor, faults)
+    dispatcher.add_pool(EMBED, [WorkerSpec(Embedder, (world,))] * 3)
+    stage = EmbedStage(dispatcher, faults, 3, lambda _: None, one_model=True)
+    stage.pump()
+    # Nothing to embed: nothing is asked.
+    assert not dispatcher.in_flight
+    for number in range(6):
+        stage.add(SegmentKey(number, 0))
+    while not stage.idle:
+        stage.pump()
+        if not world.proofs:
+            assert world.embedded == []
+            assert dispatcher.in_flight == 1
+        dispatcher.step(0)
+    assert (world.proofs, world.trusted, len(world.embedded)) == (1, {True}, 6)
+
+
+def test_workers_with_a_model_each_prove_it_themselves():
+    world = World()
+    executor = ScriptedExecutor()
+    faults = FaultPolicy(executor, lambda: 0.0)
+    dispatcher = Dispatcher(executor, faults)
+    dispatcher.add_pool(EMBED, [WorkerSpec(Embedder, (world,))] * 2)
+    stage = EmbedStage(dispatcher, faults, 2, lambda _: None)
+    stage.add(SegmentKey(0, 0))
+    while not stage.idle:
+        stage.pump()
+        dispatcher.step(0)
+    assert (world.proofs, world.trusted) == (0, {False})
+
+
+def test_a_proof_that_fails_for_the_moment_is_asked_for_again():
+    world = World(errors=[TransientError("busy"), TransientError("busy")])
+    now = [0.0]
+    executor = ScriptedExecutor()
+    faults = FaultPolicy(executor, lambda: now[0])
+    dispatcher = Dispatcher(executor, faults)
+    dispatcher.add_pool(EMBED, [WorkerSpec(Embedder, (world,))] * 2)
+    stage = EmbedStage(dispatcher, faults, 2, lambda _: None, one_model=True)
+    stage.add(SegmentKey(0, 0))
+    while not stage.idle:
+        stage.pump()
+        if dispatcher.in_flight:
+            dispatcher.step(0)
+        else:
+            assert stage.retrying
+            now[0] += 10
+    assert (world.proofs, len(world.embedded)) == (1, 1)

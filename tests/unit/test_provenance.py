@@ -52,6 +52,41 @@ def test_a_vector_that_was_taken_over_is_followed_to_where_it_was_made(index):
     assert origins(index, "a", 0)[0].made_in == before.made_in
 
 
+def test_the_runs_that_cut_and_embedded_it_stay_known(index):
+    first = index.version.last_run
+    index.ingest({**TEXTS, "a": "one two three four and something else here"})
+    second = index.version.last_run
+    old, new = origins(index, "a")
+    assert (old.chunked_by, old.embedded_by, old.run) == (second, first, second)
+    assert (new.chunked_by, new.embedded_by) == (second, second)
+    twice = origins(index, "twice")
+    assert {(one.chunked_by, one.embedded_by) for one in twice} == {(first, first)}
+    # A compaction writes all of it anew, twice.
+    for number in range(2):
+        index.ingest({**TEXTS, "a": "one two three four and", "new": f"text {number}"})
+        index.compact()
+    assert len(index.chunks.committed()) == sum(map(len, index.chunks.committed().values()))
+    kept = origins(index, "b", 0)[0]
+    assert (kept.chunked_by, kept.embedded_by, kept.run) == (first, first, kept.run)
+    third = origins(index, "a")
+    assert third[0].embedded_by == first
+    assert third[1].chunked_by not in (first, second)
+
+
+def test_files_of_before_runs_were_noted_are_read(index):
+    from embedmill.parquet_files import from_parquet, to_parquet
+
+    for path in [path for path in index.workspace.files if path.endswith(".parquet")]:
+        table = from_parquet(index.workspace.files[path], path)
+        notes = {k: v for k, v in table.schema.metadata.items() if k != b"run"}
+        if "made_by" in table.column_names:
+            table = table.drop_columns(["made_by"]).replace_schema_metadata(notes)
+            index.workspace.files[path] = to_parquet(table, compression="none")
+    found = origins(index, "a", 0)[0]
+    assert (found.chunked_by, found.embedded_by) == ("", "")
+    assert index.ingest({**TEXTS, "a": "one two three four last"}).chunks.reused == 1
+
+
 def test_an_equal_text_is_named_as_such(index):
     first, second = origins(index, "twice")
     assert {first.vector, second.vector} == {"embedded", "equal-text"}

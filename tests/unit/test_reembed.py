@@ -1,5 +1,7 @@
 """A new version beside the published one, from stored chunks, while syncs of the old one go on."""
 
+from dataclasses import replace
+
 import pytest
 
 from embedmill.assembly import store_of
@@ -10,6 +12,7 @@ from embedmill.errors import (
     SourceError,
 )
 from embedmill.lease import take_lease
+from embedmill.manifest import Manifest
 from embedmill.testing.crash_points import CrashingEmbedder, Process
 from pipelines.run_options import InterruptedRunError
 
@@ -215,3 +218,66 @@ def test_a_text_that_many_documents_share_is_embedded_once(small_index):
     assert process.embedded()[shared] == 1
     assert max(process.embedded().values()) == 1
     assert report.chunks.deduplicated > 0
+
+
+def test_what_is_superseded_is_not_paid_for(small_index):
+    index = small_index(shard_count=1)
+    index.ingest({**TEXTS, "x": "one two three four", "y": "one two three four"})
+    index.ingest({"a": "entirely other words now", "b": TEXTS["b"], "x": "one two three four"})
+    process = Process()
+    index.wrappers["embedder"] = lambda real: CrashingEmbedder(real, process)
+    swap(index)
+    report = index.reembed()
+    # Of the first segment's 7 chunks those of a, c and y are nobody's any more; the text of x,
+    # which they share, is wanted all the same.
+    assert report.chunks.superseded == 2 + 2 + 1
+    assert set(process.embedded()) == {
+        "one two three four",
+        "red green blue",
+        "entirely other words now",
+    }
+    one, two = index.manifest.versions
+    assert found(index, one) == found(index, two)
+    assert index.publish().switch.changed
+    # The counts of later syncs are right as well.
+    index.ingest({"b": TEXTS["b"], "x": "other", "new": "lorem ipsum"})
+    assert index.ids() == index.expected_ids()
+
+
+def test_a_compaction_does_not_replace_what_a_build_that_began_meanwhile_reads(small_index):
+    index = small_index(shard_count=1)
+    for number in range(4):
+        index.ingest({f"doc-{n}": f"text number {n}" for n in range(number + 1)})
+    before = index.chunks.committed_of(0)
+    old, began = index._more, []
+
+    def build_begins(path):
+        # Right when the snapshot's segment is written, the build commits its version.
+        if "/chunks/" in path and path.endswith(".docs.parquet") and not began:
+            began.append(path)
+            version = replace(
+                index.manifest.versions[0],
+                number=2,
+                state="building",
+                published=None,
+                collection="small--v2",
+                embedding=replace(index.manifest.versions[0].embedding, dimension=12),
+            )
+            Manifest(index.workspace, "small").commit(version, index.manifest)
+
+    index.workspace.before_create = build_begins
+    index.compact()
+    index.workspace.before_create = lambda _: None
+    assert began
+    assert index.chunks.committed_of(0)[: len(before)] == before
+    swap(index)
+    report = index.reembed()
+    assert report.status == "succeeded"
+    one, two = index.manifest.versions
+    assert found(index, one) == found(index, two) != []
+    index.publish()
+    # With nobody reading them any more, all are folded.
+    index._more = {**old, "embedder": OTHER}
+    index.compact()
+    assert len(index.chunks.committed_of(0)) == 1
+    assert index.ids() == index.expected_ids()

@@ -1,10 +1,11 @@
 """A model is swapped, published, taken back and pruned on every store, through its real client."""
 
+from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
 import pytest
-from served_stores import KINDS, served_store
+from served_stores import EVERYWHERE, KINDS, served_store
 
 from embedmill.assembly import store_of
 from embedmill.document import record_id
@@ -46,19 +47,24 @@ def as_prompted(real, texts):
     return real.embed([f"Represent this for searching: {text}" for text in texts], "document")
 
 
-@pytest.fixture(params=KINDS)
-def index(request, small_index, tmp_path):
-    """Version 1 is published."""
-    with served_store(request.param, tmp_path) as served:
-        made = small_index(
-            embedder=FIRST,
-            chunker={"kind": "text", "max_tokens": 30},
-            store=served.settings,
-            keep={"versions": 0, "days": 0},
-        )
-        made.served = served
-        made.ingest(TEXTS)
-        yield made
+@pytest.fixture
+def index_on(small_index, tmp_path):
+    """Makes an index on a store of a kind; version 1 is published."""
+    with ExitStack() as stack:
+
+        def make(kind):
+            served = stack.enter_context(served_store(kind, tmp_path))
+            made = small_index(
+                embedder=FIRST,
+                chunker={"kind": "text", "max_tokens": 30},
+                store=served.settings,
+                keep={"versions": 0, "days": 0},
+            )
+            made.served = served
+            made.ingest(TEXTS)
+            return made
+
+        yield make
 
 
 def publish(index):
@@ -101,8 +107,17 @@ def assert_one_index_for_each_dimension(indexes, dimension):
     assert "small--v2" in indexes[names[dimension]].namespaces
 
 
-@pytest.mark.parametrize("swap", SWAPS)
-def test_there_and_back_and_what_is_left_is_pruned(index, swap):
+def cases(few, every):
+    """Kinds of stores with some things each; only a few combinations unless all are wanted."""
+    return [*few, *((kind, one) for kind in KINDS for one in every if EVERYWHERE)]
+
+
+ONE_DIMENSION = [(kind, "dimension") for kind in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "swap"), cases([*ONE_DIMENSION, ("pinecone", "prompt")], SWAPS))
+def test_there_and_back_and_what_is_left_is_pruned(index_on, kind, swap):
+    index = index_on(kind)
     dimension = SWAPS[swap]["dimension"]
     index.swap(embedder=SWAPS[swap])
     report = index.reembed()
@@ -133,16 +148,21 @@ def test_there_and_back_and_what_is_left_is_pruned(index, swap):
     store.close()
 
 
+SEEN_BY = {as_shuffled: "self-retrieval", as_prompted: "re-embedding"}
+SHUFFLED = [(kind, as_shuffled) for kind in KINDS]
+
+
 @pytest.mark.parametrize(
-    ("change", "seen_by"), [(as_shuffled, "self-retrieval"), (as_prompted, "re-embedding")]
+    ("kind", "change"), cases([*SHUFFLED, ("qdrant_embedded", as_prompted)], SEEN_BY)
 )
-def test_a_broken_model_does_not_reach_readers(index, change, seen_by):
+def test_a_broken_model_does_not_reach_readers(index_on, kind, change):
+    index = index_on(kind)
     index.swap(embedder=SWAPS["dimension"])
     index.wrappers["embedder"] = partial(Wrong, change=change)
     index.reembed()
     del index.wrappers["embedder"]
     with pytest.raises(RefusedError, match="does not pass") as refused:
         publish(index)
-    assert f"\n  {seen_by}: " in str(refused.value)
+    assert f"\n  {SEEN_BY[change]}: " in str(refused.value)
     assert holds(index) == ("small--v1", ["small--v1", "small--v2"], 64)
     assert found_by_a_reader(index, "doc-00007") == (1, "doc-00007")

@@ -88,3 +88,12 @@ def test_times_are_written_with_their_unit(text, number):
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(SettingsError, match="--watch takes a time"):
         seconds(text, "--watch")
+
+
+def test_what_a_rollback_has_brought_readers_to_is_left_for_the_version_before(index):
+    index.rollback()
+    index.rollback(2)
+    done, _ = watched(index, ["down", "down", "down"])
+    assert done.ended == "rolled-back"
+    assert done.back.switch.changed
+    assert index.manifest.published.number == 1

@@ -23,6 +23,10 @@ def summary(report: RunReport) -> Iterator[str]:
         ended = f": {report.error}" if report.error else ""
         yield f"run        {report.run}, {what}: {report.status}{ended}"
         return
+    yield from _counted(report)
+
+
+def _counted(report: RunReport) -> Iterator[str]:
     documents, chunks, records = report.documents, report.chunks, report.records
     extra = [
         f"; {count:,} {what}"

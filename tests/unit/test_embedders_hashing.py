@@ -128,3 +128,14 @@ def test_words_are_made_piece_by_piece_as_from_the_whole_text(text):
     whole = re.findall(r"\w{1,16}|[^\w\s]", text)
     assert words_of(text) == whole
     assert word_count(text) == len(whole)
+
+
+@given(st.lists(st.text(st.sampled_from("abc!. \t\ud800\u4e2d")), max_size=8))
+def test_texts_have_the_same_vectors_together_and_alone(texts):
+    embedder = hashing(dimension=16, max_tokens=5)
+    together = embedder.embed(texts, "document")
+    alone = [embedder.embed([text], "document") for text in texts]
+    for row, one in enumerate(alone):
+        assert np.array_equal(together.vectors[row], one.vectors[0], equal_nan=True)
+    assert together.token_count == sum(one.token_count for one in alone)
+    assert together.truncated == sum(one.truncated for one in alone)

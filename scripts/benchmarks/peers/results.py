@@ -82,6 +82,7 @@ def with_cosine(result: Result) -> Result:
     norms = np.linalg.norm(found, axis=1)
     cosines = (found * wanted).sum(axis=1) / norms
     tokenizer, window = model.tokenizer, model.max_seq_length
+    assert window is not None
     lengths = np.array([len(ids) for ids in tokenizer(texts, truncation=False)["input_ids"]])
     return replace(
         result,

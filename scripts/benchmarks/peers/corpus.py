@@ -14,6 +14,7 @@ import orjson
 
 from benchmarks.machine import BenchError
 
+_PART = 1_000
 _RENDER = Path(__file__).parents[2] / "render_python_docs.py"
 
 
@@ -43,7 +44,7 @@ def add_corpus(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--corpus",
         type=Path,
-        help="JSON lines, .gz too; without it the documentation of Python's standard library",
+        help="JSON lines, .gz too; without it sections of the docs of Python's standard library",
     )
     made.add_argument("--id-column", default="id", help="default: %(default)s")
     made.add_argument(
@@ -80,13 +81,25 @@ def _rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, str]]
         docs = folder / "docs"
         subprocess.run([sys.executable, str(_RENDER), str(docs)], check=True)  # noqa: S603 (ours)
         for path in sorted(docs.iterdir()):
-            yield {"id": path.name, "text": path.read_text("utf-8")}
+            for at, text in enumerate(_parts(path.read_text("utf-8"))):
+                yield {"id": f"{path.stem}-{at}", "text": text}
         return
     opened = gzip.open if options.corpus.suffix == ".gz" else Path.open
     with opened(options.corpus, "rb") as lines:
         for row in map(orjson.loads, lines):
             columns = [row[column] for column in options.text_columns.split(",")]
             yield {"id": str(row[options.id_column]), "text": "\n\n".join(columns)}
+
+
+def _parts(page: str) -> Iterator[str]:
+    """A page in documents of whole sections, up to 1,000 characters where none is longer."""
+    part = ""
+    for section in page.split("\n## "):
+        if part and len(part) + len(section) > _PART:
+            yield part
+            part = ""
+        part = f"{part}\n## {section}" if part else section
+    yield part
 
 
 def _edited(text: str) -> str:

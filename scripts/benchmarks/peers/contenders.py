@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 _CLI = Path(sys.executable).with_name("embedmill")
 # Of the chunks that are stored: their vectors are compared with float32's.
 SAMPLE = 256
-Kind = Literal["ours", "default", "expert"]
+Kind = Literal["ours", "variant", "default", "expert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,11 @@ class Contender:
 
     Attributes:
         name: for a person and for ``--only``.
-        kind: ours, a framework as its documentation sets it up, or as an expert does.
+        kind: ours, the same in another way, a framework as its documentation sets it up, or as
+            an expert does.
         environment: of its packages; empty for ours.
         script: beside this file; empty for ours.
+        options: of our command line.
         remembers: a rerun leaves out what is unchanged; without it a rerun is the cold run again.
     """
 
@@ -60,11 +62,13 @@ class Contender:
     kind: Kind
     environment: str = ""
     script: str = ""
+    options: tuple[str, ...] = ()
     remembers: bool = True
 
 
 CONTENDERS = (
     Contender("embedmill", "ours"),
+    Contender("embedmill --ray", "variant", options=("--ray",)),
     Contender("LlamaIndex", "default", "llamaindex", "with_llamaindex.py"),
     Contender("LangChain", "default", "langchain", "with_langchain.py"),
     Contender("Haystack", "default", "haystack", "with_haystack.py"),
@@ -132,7 +136,7 @@ class Runner:
             file = self._folder / "settings.yaml"
             # JSON is YAML.
             file.write_text(self._settings(corpus).model_dump_json())
-            return [str(_CLI), "ingest", str(file)]
+            return [str(_CLI), "ingest", str(file), *self.contender.options]
         python = python_of(self._cache, self.contender.environment)
         script = _HERE / self.contender.script
         return [str(python), str(script), str(corpus), str(self._state), str(self._model)]

@@ -27,7 +27,12 @@ _HEADINGS = (
     "chunks cut by the window",
     "least cosine",
 )
-_KINDS = {"ours": "", "default": "as documented", "expert": "by an expert"}
+_KINDS = {
+    "ours": "as it comes",
+    "variant": "with workers, however little there is to do",
+    "default": "as documented",
+    "expert": "by an expert",
+}
 
 
 def show_corpus(corpus: Corpus, rounds: int) -> None:

@@ -75,7 +75,7 @@ def version_lines(version: IndexVersion) -> Iterator[str]:
     yield f"    last run    {version.last_run or 'none that ended well'}"
     yield (
         f"    chunks by   {chunking.id}: {chunking.splitter}, at most {chunking.max_tokens} "
-        f"tokens, overlap {chunking.overlap}"
+        f"tokens, overlap {chunking.overlap}{chunking.library and f', {chunking.library}'}"
     )
     yield (
         f"    vectors by  {embedding.id}: {embedding.model} ({embedding.revision}), "

@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from embedmill.chunkers.library import LIBRARY
 from embedmill.errors import RecipeMismatchError, RefusedError
 from embedmill.manifest import IndexVersion, ManifestState
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.settings import Settings
-from embedmill.versioning import version_for_ingest
+from embedmill.versioning import version_for_ingest, version_for_reembed
 
 CHUNKING = ChunkingRecipe("text", 1, "lib 1", "words", 256, 24, "refuse", "p1")
 EMBEDDING = EmbeddingRecipe(
@@ -107,3 +108,36 @@ def test_a_numeric_type_that_the_settings_name_is_a_difference_like_any_other():
     chosen = settings(embedder={**LOCAL, "dtype": "float32"})
     with pytest.raises(RecipeMismatchError, match="dtype: 'bfloat16' -> 'float32'"):
         version_for_ingest(chosen, state_of(built), (CHUNKING, EMBEDDING), now=NOW)
+
+
+BY_LIBRARY = replace(CHUNKING, library=LIBRARY)
+BY_BORDERS = replace(CHUNKING, library="token borders 1")
+
+
+def cut_by(chunking):
+    return state_of(replace(version(), chunking=chunking))
+
+
+def test_an_index_of_the_earlier_splitter_is_continued():
+    state = cut_by(BY_LIBRARY)
+    assert version_for_ingest(settings(), state, (BY_BORDERS, EMBEDDING), now=NOW).number == 1
+
+
+def test_an_index_of_the_earlier_splitter_is_not_continued_with_the_new_one():
+    chosen = settings(chunker={"kind": "text", "splitter": "borders"})
+    with pytest.raises(RecipeMismatchError, match="-> 'token borders 1'"):
+        version_for_ingest(chosen, cut_by(BY_LIBRARY), (BY_BORDERS, EMBEDDING), now=NOW)
+    made = version_for_reembed(chosen, cut_by(BY_LIBRARY), (BY_BORDERS, EMBEDDING), now=NOW)
+    assert made.chunking == BY_BORDERS
+
+
+def test_another_model_over_the_same_chunks_leaves_them_as_they_are():
+    wanted = BY_BORDERS, replace(EMBEDDING, model="another")
+    made = version_for_reembed(settings(), cut_by(BY_LIBRARY), wanted, now=NOW)
+    assert (made.chunking, made.embedding) == (BY_LIBRARY, wanted[1])
+
+
+def test_chunks_that_are_made_anew_are_made_by_the_new_splitter():
+    wanted = replace(BY_BORDERS, tokenizer="other words"), replace(EMBEDDING, model="another")
+    made = version_for_reembed(settings(), cut_by(BY_LIBRARY), wanted, now=NOW)
+    assert made.chunking == wanted[0]

@@ -119,3 +119,20 @@ def check_switch_that_fails(rig, kind, *, deed, **more):
         assert store.alias_target("live") in {"notes", "newer"}
     store.set_alias("live", "newer")
     assert store.alias_target("live") == "newer"
+
+
+def check_confirmed_and_lost(rig, route):
+    """It shows in the count, and comes with a second try."""
+    store = rig.filled(0)
+    rig.plan(route, "silent-drop", count=2)
+    assert list(store.upsert("notes", records(10))) == []
+    assert store.count("notes") == 8
+    store.upsert("notes", records(10))
+    assert store.count("notes") == 10
+
+
+def check_lagging_count(rig, route):
+    """It is given as the server gives it."""
+    store = rig.filled(10)
+    rig.plan(route, "lag", count=3)
+    assert [store.count("notes"), store.count("notes")] == [7, 10]

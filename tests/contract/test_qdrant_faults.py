@@ -10,7 +10,9 @@ pytest.importorskip("qdrant_client")
 from qdrant_rig import Rig, as_text, record_ids, records
 from store_rig import (
     DONE,
+    check_confirmed_and_lost,
     check_deletion_that_fails,
+    check_lagging_count,
     check_switch_that_fails,
     check_upsert_that_fails,
     ids_of,
@@ -165,18 +167,11 @@ def test_a_server_that_is_away_has_been_sent_nothing(rig):
 
 
 def test_points_that_were_confirmed_and_lost_show_in_the_count_and_come_with_a_second_try(rig):
-    store = rig.filled(0)
-    rig.plan("points.upsert", "silent-drop", count=2)
-    assert list(store.upsert("notes", records(10))) == []
-    assert store.count("notes") == 8
-    store.upsert("notes", records(10))
-    assert store.count("notes") == 10
+    check_confirmed_and_lost(rig, "points.upsert")
 
 
 def test_a_count_that_lags_is_given_as_the_server_gives_it(rig):
-    store = rig.filled(10)
-    rig.plan("points.count", "lag", count=3)
-    assert [store.count("notes"), store.count("notes")] == [7, 10]
+    check_lagging_count(rig, "points.count")
 
 
 @pytest.mark.parametrize("deed", ["drop-reply", "error-reply", "cut-reply"])

@@ -121,8 +121,7 @@ class SegmentApplier:
                 f"run {done.run} has applied segment {key}: two runs write to this index",
                 hint="let the other one end, then run the same command again",
             )
-        docs = self._chunks.docs(key)
-        chunks, digest = self._chunks.chunks(key)
+        docs, chunks, digest = self._chunks.rows(key)
         vectors = self._vectors.read(key, digest)
         segment = SegmentRecords(docs, chunks, vectors)
         good = segment.with_vectors()

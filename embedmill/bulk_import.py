@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 ImportStatus: TypeAlias = Literal["running", "completed", "failed"]
 # A service's listing may lag behind its imports; looked at again before another one is paid for.
 _LOOKS = 6
+_STARTS = 6
 _BETWEEN_LOOKS_S = 10.0
 
 
@@ -232,18 +233,28 @@ class BulkImport:
 
     def _start(self, attempt: int) -> str:
         try:
-            import_id = self._importer.start(self._plan.url)
+            import_id = self._started()
         except OutcomeUnknownError:
             found = self._found(attempt)
             if not found:
                 raise
             import_id = found
-        except (RefusedError, StopRunError) as error:
+        except (RefusedError, StopRunError, TransientError) as error:
             # Known not to run: the next attempt need not look for it.
             self._records.note_outcome(attempt, ImportState("", "failed", error=str(error)))
             raise
         self._records.note_started(attempt, import_id)
         return import_id
+
+    def _started(self) -> str:
+        """Start it; a service that is busy for the moment is asked again."""
+        for _ in range(_STARTS - 1):
+            try:
+                return self._importer.start(self._plan.url)
+            except TransientError as error:
+                log.warning("the import is not started yet: %s", error)
+                self._wait(_BETWEEN_LOOKS_S)
+        return self._importer.start(self._plan.url)
 
     def _find_or_start(self, attempt: int) -> str:
         """The import that an earlier process may have started; another one when it has not."""

@@ -65,8 +65,7 @@ class LiveRecords:
         Raises:
             DamagedFileError: a file of the segment is not what was committed.
         """
-        docs = self._chunks.docs(segment.key)
-        chunks, digest = self._chunks.chunks(segment.key)
+        docs, chunks, digest = self._chunks.rows(segment.key)
         records = SegmentRecords(docs, chunks, self._vectors.read(segment.key, digest))
         keys = docs.column("doc_key").to_pylist()
         deleted = docs.column("deleted").to_pylist()

@@ -189,7 +189,14 @@ class ChunkLayer:
     def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
         """Chunk rows of a committed segment, and the digest that vectors refer to."""
         path = self._docs_path(key)
-        docs = schema_of(require(self._workspace, path), path)
+        return self._chunks_of(schema_of(require(self._workspace, path), path), path)
+
+    def rows(self, key: SegmentKey) -> tuple[pa.Table, pa.Table, str]:
+        """Document rows and chunk rows of a committed segment, and the digest of the latter."""
+        docs = self.docs(key)
+        return docs, *self._chunks_of(docs.schema, self._docs_path(key))
+
+    def _chunks_of(self, docs: pa.Schema, path: str) -> tuple[pa.Table, str]:
         name, digest = note_of(docs, path, "chunks_file"), note_of(docs, path, "chunks_digest")
         data = require(self._workspace, name)
         if digest_of(data) != digest:

@@ -186,6 +186,13 @@ def test_whatever_becomes_of_a_request_there_is_one_import(copied, at, do):
     assert len(copied.imports) == 1
 
 
+def test_a_service_that_is_busy_is_asked_again(copied):
+    copied.plan("imports.start", "rate-limit", times=3)
+    copied.copy()
+    copied.check()
+    assert copied.server.plan.calls["imports.start"] == 4
+
+
 def test_a_failed_import_stops_with_its_words_and_the_next_one_begins_afresh(copied):
     copied.plan("imports.start", "fail", value="Access to the bucket was denied")
     with pytest.raises(StopRunError, match="Access to the bucket was denied") as failed:

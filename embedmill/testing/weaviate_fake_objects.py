@@ -49,7 +49,7 @@ def put_object(state: FakeState, sent: batch_pb2.BatchObject) -> None:
     queued = state.options.queued_looks > 0
     if queued:
         found.queued_looks = state.options.queued_looks
-    objects[record] = FakeObject(properties, vectors, queued)
+    objects[record] = FakeObject(properties, vectors, queued, state.options.copy_lag)
 
 
 def _properties_of(sent: batch_pb2.BatchObject.Properties) -> dict[str, Any]:

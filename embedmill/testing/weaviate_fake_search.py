@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from weaviate.proto.v1 import (
     aggregate_pb2,
+    base_pb2,
     batch_delete_pb2,
     properties_pb2,
     search_get_pb2,
@@ -106,7 +107,21 @@ def _passing(state: FakeState, found: FakeClass, request: Any) -> list[tuple[str
         raise ServerError(f'tenant not found: "{tenant}"')
     with state.lock:
         objects = list(found.of_tenant(tenant).items())
+    if _of_one_copy(request):
+        objects = [one for one in objects if _has_come(one[1])]
     return [(record, stored) for record, stored in objects if passes(record, stored)]
+
+
+def _of_one_copy(request: Any) -> bool:  # noqa: ANN401, as above
+    # Nothing that is counted has a level: whichever copy is asked answers alone.
+    if isinstance(request, aggregate_pb2.AggregateRequest):
+        return True
+    return bool(request.consistency_level == base_pb2.CONSISTENCY_LEVEL_ONE)
+
+
+def _has_come(stored: FakeObject) -> bool:
+    stored.behind = max(0, stored.behind - 1)
+    return not stored.behind
 
 
 def _nearest(

@@ -34,6 +34,8 @@ class ServerOptions:
         tells_all_matches: whether a deletion reports all that it matched, not just what it handled.
         max_message: bytes of one gRPC message at most.
         queued_looks: looks at its shards that find vectors still to be indexed after a write.
+        copy_lag: reads of a single copy that do not have a new object yet: counts, and what is
+            read at the level ONE.
         max_collections: that it takes.
         discard: answer batches of objects without looking at them, for measuring clients.
     """
@@ -45,17 +47,19 @@ class ServerOptions:
     tells_all_matches: bool = False
     max_message: int = 104_858_000
     queued_looks: int = 0
+    copy_lag: int = 0
     max_collections: int = 1000
     discard: bool = False
 
 
 @dataclass(slots=True)
 class FakeObject:
-    """One object; ``queued`` while its vectors wait to be indexed."""
+    """One object; ``queued`` while its vectors wait to be indexed, ``behind`` as it is copied."""
 
     properties: dict[str, Any]
     vectors: dict[str, npt.NDArray[np.float32]]
     queued: bool = False
+    behind: int = 0
 
 
 @dataclass(slots=True)

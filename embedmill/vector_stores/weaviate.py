@@ -44,6 +44,11 @@ from embedmill.weaviate_settings import WeaviateSettings
 
 # Between two looks at a collection that is being indexed.
 _LOOK_AGAIN_S = 1.0
+# Counts in a row that have to agree where copies may lag behind each other, and how long that may
+# take; the last one counts then.
+_LOOKS = 3
+_BETWEEN_COUNTS_S = 0.2
+_COUNT_SETTLES_S = 10.0
 
 
 class WeaviateStore:
@@ -130,8 +135,22 @@ class WeaviateStore:
         return self._objects(found).search(vector, k, where)
 
     def count(self, collection: str) -> int:
-        """Exact number of records."""
-        return self._objects(self._read(collection)).count()
+        """Exact number of records.
+
+        A count is one copy's, whatever ``consistency`` says: where there are several it is believed
+        once it stands still.
+        """
+        found = self._read(collection)
+        objects = self._objects(found)
+        counts = [objects.count()]
+        if found.copies > 1:
+            until = self._clock() + _COUNT_SETTLES_S
+            while len(counts) < _LOOKS or len(set(counts[-_LOOKS:])) > 1:
+                if self._clock() >= until:
+                    break
+                self._sleep(_BETWEEN_COUNTS_S)
+                counts.append(objects.count())
+        return counts[-1]
 
     def ids(self, collection: str) -> Iterator[UUID]:
         """Every record id once, read page by page."""

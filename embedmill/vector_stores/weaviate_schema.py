@@ -54,12 +54,14 @@ class Collection:
         spec: that it was made for.
         tenant_key: metadata key whose values are its tenants; None: it has none.
         columns: property and type of each metadata key that has one.
+        copies: of each object.
     """
 
     name: str
     spec: CollectionSpec
     tenant_key: str | None = None
     columns: Mapping[str, tuple[str, PropertyType]] = field(default_factory=dict)
+    copies: int = 1
 
 
 def new_class(
@@ -138,7 +140,8 @@ def collection_of(class_name: str, described: Mapping[str, Any]) -> Collection:
             code="spec-mismatch",
             hint=_HINT,
         )
-    return Collection(name, spec, made_for.get("tenant_key"), _columns(described))
+    copies = int((described.get("replicationConfig") or {}).get("factor") or 1)
+    return Collection(name, spec, made_for.get("tenant_key"), _columns(described), copies)
 
 
 def missing_columns(

@@ -340,6 +340,39 @@ def test_a_server_that_is_too_old_is_refused_with_both_versions(make_rig):
         make_rig(version="1.28.2").store().collections()
 
 
+class TestCopies:
+    """One copy is behind the others: quorums do not notice, and counts stand still first."""
+
+    @pytest.fixture
+    def rig(self, make_rig):
+        return make_rig(copy_lag=3)
+
+    @pytest.fixture
+    def clock(self, rig):
+        now = [0.0]
+
+        def sleep(seconds):
+            now[0] += seconds
+
+        return {"clock": lambda: now[0], "sleep": sleep}
+
+    def test_what_was_written_is_found_at_once_and_counted_in_the_end(self, rig, clock):
+        store = rig.store(replication_factor=3, **clock)
+        store.create_collection("notes", UNIT)
+        store.upsert("notes", records(20))
+        assert set(store.ids("notes")) == set(record_ids(20))
+        assert len(store.fetch("notes", record_ids(20)).ids) == 20
+        assert store.count("notes") == 20
+
+    def test_without_copies_nothing_is_waited_for(self, rig, clock):
+        store = rig.store(**clock)
+        store.create_collection("notes", UNIT)
+        store.upsert("notes", records(2))
+        store.count("notes")
+        assert clock["clock"]() == 0
+        assert rig.calls("aggregate") == 1
+
+
 class TestTenants:
     @pytest.fixture
     def store(self, rig):

@@ -3,6 +3,7 @@
 import base64
 import math
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -200,6 +201,39 @@ def test_escaped_base64_is_read():
     escaped = orjson.dumps(body_of((0, text))).replace(b"/", b"\\/")
     recipe = EmbeddingRecipe("openai", "m", "r", 2, "float32", False, "", "", 100, "cosine")
     assert np.isfinite(decoded(decode_body(escaped).data, recipe).vectors).all()
+
+
+# Three components: twelve bytes, whose base64 has no padding and can be joined.
+THREE = replace(RECIPE, dimension=3)
+WHOLE = [packed(0.6, 0.0, 0.8), packed(0.0, 1.0, 0.0), packed(0.8, 0.6, 0.0)]
+
+
+def test_vectors_that_are_decoded_in_one_go_stay_in_their_rows():
+    found = decoded(decode_body(orjson.dumps(body_of(*enumerate(WHOLE)))).data, THREE)
+    assert np.allclose(found.vectors, [[0.6, 0, 0.8], [0, 1, 0], [0.8, 0.6, 0]])
+    assert found.failures == {}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("spoiled", "code"),
+    [
+        (packed(0.6, 0.8), "dimension"),
+        (packed(0.6, 0.0, 0.8, 0.0), "dimension"),
+        # As long as it should be, and fewer bytes.
+        (WHOLE[0][:14] + "==", "not-finite"),
+        ("!" * 16, "not-finite"),
+        (packed(math.nan, 0.0, 1.0), "not-finite"),
+        ([0.6, 0.0], "dimension"),
+    ],
+)
+def test_one_vector_that_cannot_be_decoded_with_the_others_fails_alone(place, spoiled, code):
+    sent = [*WHOLE[:place], spoiled, *WHOLE[place + 1 :]]
+    found = decoded(decode_body(orjson.dumps(body_of(*enumerate(sent)))).data, THREE)
+    assert {row: error.code for row, error in found.failures.items()} == {place: code}
+    good = [row for row in range(3) if row != place]
+    expected = np.array([[0.6, 0, 0.8], [0, 1, 0], [0.8, 0.6, 0]])[good]
+    assert np.allclose(found.vectors[good], expected)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from embedmill.assembly import Layers, build_parser, chunker_of
+from embedmill.chunker import Chunker
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import write_letters
@@ -89,7 +90,7 @@ class ShardWorker:
         self._shards = range(worker, context.settings.shard_count, workers)
         self._starts = dict(starts or {})
         self._parser = build_parser(context.settings)
-        self._chunker = chunker_of(context.settings, context.chunking)
+        self._chunker: Chunker | None = None
         self._drafters: dict[int, ShardDrafter] = {}
         self._scanned = False
         # By shard: the ledger as stored segments say, and the next free number.
@@ -248,6 +249,12 @@ class ShardWorker:
                 hint="run the same command again",
             )
 
+    def _made_chunker(self) -> Chunker:
+        """The chunker, made for the first document that needs it: a tokenizer takes 0.1 s."""
+        if self._chunker is None:
+            self._chunker = chunker_of(self._context.settings, self._context.chunking)
+        return self._chunker
+
     def _drafter(self, shard: int) -> ShardDrafter:
         if shard not in self._drafters:
             self._drafters[shard] = ShardDrafter(
@@ -255,7 +262,7 @@ class ShardWorker:
                 self._layers.chunks,
                 shard,
                 parser=self._parser,
-                chunker=self._chunker,
+                chunker=self._made_chunker,
                 run_start=self._starts.get(shard),
             )
         return self._drafters[shard]

@@ -10,10 +10,10 @@ from typing import assert_never, cast
 from embedmill.bulk_import import BulkImporter, ImportingStore
 from embedmill.canary import Canary, CanaryLayer, WatchedEmbedder
 from embedmill.chunker import Chunker
-from embedmill.chunkers.build import build_chunker
+from embedmill.chunkers.build import build_chunker, chunking_recipe
 from embedmill.compacting import Fills, ShardCompactor
 from embedmill.embedder import Embedder
-from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.embedders.build import build_embedder, embedding_recipe, token_window
 from embedmill.errors import SettingsError
 from embedmill.manifest import IndexVersion
 from embedmill.parsers.by_media_type import MediaTypeParser
@@ -67,7 +67,9 @@ def chunker_of(settings: Settings, existing: ChunkingRecipe | None = None) -> Ch
 
 def recipes_of(settings: Settings) -> tuple[ChunkingRecipe, EmbeddingRecipe]:
     """What the settings ask for, without loading a model."""
-    return chunker_of(settings).recipe, embedding_recipe(settings.embedder, settings.metric)
+    parser = build_parser(settings).fingerprint
+    chunking = chunking_recipe(settings.chunker, token_window(settings.embedder), parser)
+    return chunking, embedding_recipe(settings.embedder, settings.metric)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from embedmill.chunker import Chunk, Chunker
@@ -104,7 +104,7 @@ class ShardDrafter:
         shard: int,
         *,
         parser: Parser,
-        chunker: Chunker,
+        chunker: Callable[[], Chunker],
         run_start: int | None = None,
     ) -> None:
         """Fold the shard's ledger.
@@ -114,7 +114,7 @@ class ShardDrafter:
             layer: where chunk segments go.
             shard: its number.
             parser: for changed documents.
-            chunker: for changed documents.
+            chunker: gives the one for changed documents; asked only where there are any.
             run_start: first segment number that this run may have committed; documents that
                 stand in such a segment count as added or changed when they are met again, after
                 a worker of the same run died. None: this is the first worker of the run.
@@ -243,14 +243,16 @@ class ShardDrafter:
     def _chunk(self, fresh: Sequence[_Fresh], outcome: DraftOutcome) -> list[list[Chunk] | None]:
         if not fresh:
             return []
+        # Where none can be made, no document is to blame.
+        chunker = self._chunker()
         try:
-            return list(self._chunker.chunk([item.parsed for item in fresh]))
+            return list(chunker.chunk([item.parsed for item in fresh]))
         except Exception:  # noqa: BLE001 - one by one shows which document it was, and ends that one alone
             return [self._chunk_one(item, outcome) for item in fresh]
 
     def _chunk_one(self, item: _Fresh, outcome: DraftOutcome) -> list[Chunk] | None:
         try:
-            return self._chunker.chunk([item.parsed])[0]
+            return self._chunker().chunk([item.parsed])[0]
         except Exception as error:  # noqa: BLE001 - the row boundary: whatever a chunker raises ends one document
             self._bury_error("chunk", item.document, error, outcome)
             return None

@@ -87,7 +87,7 @@ class Shard:
     def drafter(self, run="a-run", **more):
         context = RunContext(self.settings, run, "v1", "an-index--v1", CHUNKING, EMBEDDING)
         return ShardDrafter(
-            context, self.layer, 0, parser=LineParser(), chunker=WordChunker(), **more
+            context, self.layer, 0, parser=LineParser(), chunker=WordChunker, **more
         )
 
     def sync(self, texts, *, remove=True):

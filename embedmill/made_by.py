@@ -32,4 +32,5 @@ def exceptions_in(table: pa.Table, column: str) -> dict[int, str]:
 
 def run_of(schema: pa.Schema) -> str:
     """The run that made the file, "" where none is noted."""
-    return (schema.metadata or {}).get(b"run", b"").decode()
+    notes: dict[bytes, bytes] = schema.metadata or {}
+    return notes.get(b"run", b"").decode()

@@ -8,7 +8,6 @@ has just done (embedding again, the query contract) is left to ``embedmill evalu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -43,17 +42,15 @@ INTEGRITY = frozenset({"applied", "store-ready", "records", "read-back"})
 _MOST_IDS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
 class Answered:
     """An embedder that has answered already: texts and what a worker's model made of them."""
 
-    recipe: EmbeddingRecipe
-    texts: Sequence[str]
-    embedded: EmbeddedTexts | None
-    _rows: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._rows.update({text: row for row, text in enumerate(self.texts)})
+    def __init__(
+        self, recipe: EmbeddingRecipe, texts: Sequence[str], embedded: EmbeddedTexts | None
+    ) -> None:
+        self.recipe = recipe
+        self._embedded = embedded
+        self._rows = {text: row for row, text in enumerate(texts)}
 
     def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         """What was answered; a text that was not asked for fails."""
@@ -62,12 +59,12 @@ class Answered:
         failures: dict[int, PermanentError] = {}
         for at, text in enumerate(texts):
             row = self._rows.get(text)
-            if row is None or self.embedded is None:
+            if row is None or self._embedded is None:
                 failures[at] = PermanentError("this text was not asked for", code="unasked")
-            elif row in self.embedded.failures:
-                failures[at] = self.embedded.failures[row]
+            elif row in self._embedded.failures:
+                failures[at] = self._embedded.failures[row]
             else:
-                vectors[at] = self.embedded.vectors[row]
+                vectors[at] = self._embedded.vectors[row]
         return EmbeddedTexts(vectors, failures)
 
 

@@ -12,7 +12,7 @@ from embedmill.testing.rehearsal import Rehearsal
 from pipelines.cli import app
 
 TEXTS = {
-    "a": "one two three four five six seven eight",
+    "a": "one two three four\n\nfive six seven eight",
     "b": "red green blue",
     "twice": "same words again now same words again now",
     "empty": "",
@@ -43,18 +43,18 @@ def test_a_chunk_knows_its_record_its_place_and_the_run_that_stored_it(index):
 
 def test_a_vector_that_was_taken_over_is_followed_to_where_it_was_made(index):
     before = origins(index, "a", 0)[0]
-    index.ingest({**TEXTS, "a": "one two three four and something else here"})
+    index.ingest({**TEXTS, "a": "one two three four\n\nand something else here"})
     changed = origins(index, "a", 0)[0]
     assert changed.vector == "reused"
     assert changed.made_in == before.made_in
     assert changed.run != before.run
-    index.ingest({**TEXTS, "a": "one two three four at last"})
+    index.ingest({**TEXTS, "a": "one two three four\n\nat last"})
     assert origins(index, "a", 0)[0].made_in == before.made_in
 
 
 def test_the_runs_that_cut_and_embedded_it_stay_known(index):
     first = index.version.last_run
-    index.ingest({**TEXTS, "a": "one two three four and something else here"})
+    index.ingest({**TEXTS, "a": "one two three four\n\nand something else here"})
     second = index.version.last_run
     old, new = origins(index, "a")
     assert (old.chunked_by, old.embedded_by, old.run) == (second, first, second)
@@ -63,7 +63,7 @@ def test_the_runs_that_cut_and_embedded_it_stay_known(index):
     assert {(one.chunked_by, one.embedded_by) for one in twice} == {(first, first)}
     # A compaction writes all of it anew, twice.
     for number in range(2):
-        index.ingest({**TEXTS, "a": "one two three four and", "new": f"text {number}"})
+        index.ingest({**TEXTS, "a": "one two three four\n\nand", "new": f"text {number}"})
         index.compact()
     assert len(index.chunks.committed()) == sum(map(len, index.chunks.committed().values()))
     kept = origins(index, "b", 0)[0]
@@ -84,7 +84,7 @@ def test_files_of_before_runs_were_noted_are_read(index):
             index.workspace.files[path] = to_parquet(table, compression="none")
     found = origins(index, "a", 0)[0]
     assert (found.chunked_by, found.embedded_by) == ("", "")
-    assert index.ingest({**TEXTS, "a": "one two three four last"}).chunks.reused == 1
+    assert index.ingest({**TEXTS, "a": "one two three four\n\nlast"}).chunks.reused == 1
 
 
 def test_an_equal_text_is_named_as_such(index):

@@ -50,7 +50,7 @@ def moody(small_index):
         "store": lambda real: Fussy(real, index.mood),
     }
     # Chunks of four words.
-    index.ingest({"a": "one two three four bad six", "b": "ugly", "c": "fine"})
+    index.ingest({"a": "one two three four\n\nbad six", "b": "ugly", "c": "fine"})
     return index
 
 

@@ -1,6 +1,6 @@
 """Where to cut: the borders that cost least over a whole text.
 
-The cost of a way to cut is the sum over its chunks of 100, of what its border costs, and of what
+The cost of a way to cut is the sum over its chunks of 30, of what its border costs, and of what
 it leaves of its room, squared; the cheapest way is found by dynamic programming. All numbers are
 whole, so that the same text is cut alike everywhere.
 """
@@ -16,9 +16,12 @@ from embedmill.chunkers.borders import KEPT, SECTION, WORD, Costs
 from embedmill.chunkers.marks import Flags
 from embedmill.chunkers.words import Integers, Words
 
-_CHUNK = 100
+# With more than this for a chunk, chunks are fuller and end worse: on real Markdown and with 254
+# tokens, 226 of them are used and 77 % of the chunks end before a heading or a blank line at 100
+# and 60; 218 and 86 % at 30 and 30, beyond which nothing more is to be had.
+_CHUNK = 30
 # Of an empty chunk.
-_EMPTINESS = 60
+_EMPTINESS = 30
 # Borders up to this cost are always looked at; others only where these stand far apart.
 _GOOD = 50
 # In a stretch of this part of a chunk only the best border is looked at, so that large chunks are
@@ -43,10 +46,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One chunk: words ``first`` to ``last``, of which ``fresh`` is the first new one."""
+    """One chunk: words ``first`` to ``last``."""
 
     first: int
-    fresh: int
     last: int
 
 
@@ -63,7 +65,7 @@ def cut(words: Words, costs: Costs, barriers: Flags, room: Room) -> list[Cut]:
     if not len(words):
         return []
     if _fits(words, int(total[-1]), barriers, room):
-        return [Cut(0, 0, len(words) - 1)]
+        return [Cut(0, len(words) - 1)]
     borders = _borders(words, costs, barriers, total, room)
     begins = _begins(words, costs, barriers, borders, total, room)
     before = _cheapest(words, costs, barriers, borders, begins, total, room)
@@ -71,7 +73,7 @@ def cut(words: Words, costs: Costs, barriers: Flags, room: Room) -> list[Cut]:
     at = len(borders) - 1
     while at > 0:
         came = before[at]
-        cuts.append(Cut(begins[came], int(borders[came]), int(borders[at]) - 1))
+        cuts.append(Cut(begins[came], int(borders[at]) - 1))
         at = came
     return cuts[::-1]
 

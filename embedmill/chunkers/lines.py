@@ -108,18 +108,27 @@ def _indents(codes: Codes, starts: Integers, words: Integers) -> Integers:
 
 
 def _wrapped(words: Words, first: Integers, last: Integers, gap: Integers) -> Flags:
-    """A line that ended although the next word would have fit was ended by its writer."""
+    """A line that ended although the next word would have fit was ended by its writer.
+
+    So was every line of a block whose lines hardly ever begin as a sentence goes on.
+    """
     count = len(first)
     wrapped = np.zeros(count, np.bool_)
     if count < 2:
         return wrapped
-    ends = words.ends[last]
-    widths = ends - words.starts[first]
-    blocks = np.flatnonzero(gap > 0)
-    if not len(blocks) or blocks[0] != 0:
-        blocks = np.append(0, blocks)
-    widest = np.repeat(np.maximum.reduceat(widths, blocks), np.diff(np.append(blocks, count)))
+    blocks = np.flatnonzero(np.append(True, gap[1:] > 0))
+    lines = np.diff(np.append(blocks, count))
+    widths = words.ends[last] - words.starts[first]
+    widest = np.repeat(np.maximum.reduceat(widths, blocks), lines)
+    goes_on = _goes_on(words.codes[words.starts[first]])
+    going_on = np.repeat(np.add.reduceat(goes_on.astype(np.int64), blocks), lines)
     next_word = (words.ends - words.starts)[first[1:]]
     no_room = widths[:-1] + 1 + next_word > widest[1:]
-    wrapped[1:] = no_room & (gap[1:] == 0) & (widest[1:] <= _WIDEST_WRAP)
+    in_prose = 4 * going_on >= np.repeat(lines, lines)
+    wrapped[1:] = no_room & in_prose[1:] & (gap[1:] == 0) & (widest[1:] <= _WIDEST_WRAP)
     return wrapped
+
+
+def _goes_on(codes: Codes) -> Flags:
+    """Small letters, and all of other scripts, which may have no others."""
+    return ((codes >= ord("a")) & (codes <= ord("z"))) | (codes >= 128)

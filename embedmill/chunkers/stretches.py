@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embedmill.chunkers.borders import Costs, Structure, border_costs, keep_whole
+from embedmill.chunkers.borders import KEPT, WORD, Costs, Structure, border_costs, keep_whole
 from embedmill.chunkers.code_lines import code_lines
 from embedmill.chunkers.cutting import Cut, Room, cut
 from embedmill.chunkers.lines import lines_of
@@ -63,15 +63,20 @@ class Stretch:
         """Measures of its words."""
         return int(self.words.sizes[chunk.first : chunk.last + 1].sum())
 
-    def is_exact(self, chunk: Cut) -> bool:
-        """Whether no long word was parted in it."""
-        return not self.words.inner[chunk.first : chunk.last + 2].any()
+    def is_whole(self, chunk: Cut, span: tuple[int, int]) -> bool:
+        """Whether a span has all of the chunk's words, and none of them is a part of a long one."""
+        start, end = int(self.words.starts[chunk.first]), int(self.words.ends[chunk.last])
+        parts = self.words.inner[chunk.first : chunk.last + 2]
+        return span[0] <= start and span[1] == end and not parts.any()
 
-    def enlarge(self, chunk: Cut, count: int) -> None:
+    def enlarge(self, chunk: Cut, size: int, room: Room) -> None:
         """Take its words for as large as they turned out to be together."""
         at = slice(chunk.first, chunk.last + 1)
-        sizes = self.words.sizes
-        sizes[at] = -(-sizes[at] * count // max(1, int(sizes[at].sum())))
+        sizes, costs = self.words.sizes[at], self.costs[at]
+        larger = -(-sizes * size // max(1, int(sizes.sum())))
+        self.words.sizes[at] = np.minimum(larger, room.size)
+        # What was to stay whole need not fit any more.
+        costs[costs == KEPT] = WORD
 
 
 def read_stretch(text: str, structure: TextFormat, reader: WordReader, room: Room) -> Stretch:

@@ -84,11 +84,13 @@ class TokenBorderChunker:
         chunks: list[list[Chunk]] = [[] for _ in documents]
         titles: list[_Titles] = [_Titles() for _ in documents]
         waiting: list[_Part] = []
+        read = 0
         for part in self._parts(documents):
             waiting.append(part)
-            if sum(len(each.stretch.text) for each in waiting) >= _TOGETHER:
+            read += len(part.stretch.text)
+            if read >= _TOGETHER:
                 self._finish(waiting, titles, chunks)
-                waiting = []
+                waiting, read = [], 0
         self._finish(waiting, titles, chunks)
         return chunks
 
@@ -163,12 +165,12 @@ class TokenBorderChunker:
                     part.counted = self._forced(part)
                 elif large:
                     for _, chunk, count in large:
-                        part.stretch.enlarge(chunk, self._measured(count))
+                        size = (count - self._overhead) * self._reader.unit
+                        part.stretch.enlarge(chunk, size, self._room)
                     again.append(part)
+            if not again:
+                return
             parts = again
-
-    def _measured(self, count: int) -> int:
-        return (count - self._overhead) * self._reader.unit
 
     def _spans(self, stretch: Stretch) -> list[tuple[Span, Cut, int]]:
         """Each chunk with its tokens, -1 where they have to be counted."""
@@ -178,11 +180,11 @@ class TokenBorderChunker:
         known = []
         chunk = cuts[0]
         for span in whole:
-            exact = self._adds_up and span in found
+            moved = span not in found
+            # What became of a border that was moved is near enough the chunk before.
             chunk = found.get(span, chunk)
-            exact = exact and stretch.is_exact(chunk)
-            count = self._overhead + stretch.size(chunk) if exact else -1
-            known.append((span, chunk, count))
+            exact = self._adds_up and not moved and stretch.is_whole(chunk, span)
+            known.append((span, chunk, self._overhead + stretch.size(chunk) if exact else -1))
         return known
 
     def _forced(self, part: _Part) -> list[tuple[Span, int]]:

@@ -161,8 +161,10 @@ def trained(name):
         )
     else:
         tokenizer = Tokenizer(models.WordPiece(**unknown))
-        tokenizer.normalizer = normalizers.BertNormalizer()
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        if name == "pieces":
+            tokenizer.normalizer = normalizers.BertNormalizer()
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(
             vocab_size=200, special_tokens=["[UNK]"], show_progress=False
         )
@@ -174,7 +176,7 @@ def trained(name):
 def chunkers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizers")
     counters = {"estimate": TokenEstimate()}
-    for name in ("bytes", "metaspace", "pieces"):
+    for name in ("bytes", "metaspace", "pieces", "words"):
         path = folder / f"{name}.json"
         path.write_text(trained(name).to_str())
         counters[name] = JsonTokenizer(path)
@@ -216,7 +218,7 @@ PARTS = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("name", ["bytes", "estimate", "metaspace", "pieces"])
+@pytest.mark.parametrize("name", ["bytes", "estimate", "metaspace", "pieces", "words"])
 def test_with_any_tokenizer_counts_are_exact_and_nothing_is_lost(chunkers, name):
     @given(
         text=st.lists(PARTS | st.text(max_size=6), max_size=50).map("".join),

@@ -11,9 +11,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate
 
 import numpy as np
+from markdown_it.common.html_blocks import block_names
 
 from embedmill.chunkers.lines import Lines
 from embedmill.chunkers.marks import Flags, Marks
@@ -24,8 +25,14 @@ _FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
 _UNDERLINE = re.compile(r"(=+|-+)[ \t]*$")
 _RULE = re.compile(r"([-*_])(?:[ \t]*\1){2,}[ \t]*$")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:[ \t]|$)")
-_HTML = re.compile(r"<(?:!--|/?[a-zA-Z]|[?!])")
+# What ends at a blank line: known tags, and any other tag that stands alone.
+_HTML = re.compile(
+    rf"<(?:[!?]|/?(?:{'|'.join(block_names)})(?:[ \t>]|/>|$))|</?[a-zA-Z][^<>]*>[ \t]*$",
+    re.IGNORECASE,
+)
 _LITERAL = re.compile(r"<(pre|script|style|textarea)\b", re.IGNORECASE)
+# In lines; what is longer is text with a rule under it.
+_LONGEST_TITLE = 100
 _WATCHED = Marks("#`~=-<*_")
 _BULLETS, _AFTER_NUMBERS = Marks("-*+\u2022"), Marks(".)")
 
@@ -54,7 +61,8 @@ class MarkdownLines:
     Attributes:
         headings: in order.
         rules: lines across the page.
-        blocks: first and last line of what is best kept whole: fenced code, tables, comments.
+        blocks: first and last line of what is best kept whole: fenced code, tables, comments; of
+            two lines at least.
         items: lines that begin an item of a list.
     """
 
@@ -69,6 +77,29 @@ def markdown_lines(text: str, words: Words, lines: Lines) -> MarkdownLines:
     return _Scanner(text, words, lines).scan()
 
 
+@dataclass(slots=True)
+class _Closers:
+    """Lines that may close a fence.
+
+    Attributes:
+        lines: in order.
+        lengths: of their marks.
+        longest: of each line's mark and all after it.
+    """
+
+    lines: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    longest: list[int] = field(default_factory=list)
+
+    def after(self, line: int, length: int) -> int | None:
+        """The first one after ``line`` that is long enough."""
+        at = bisect_right(self.lines, line)
+        if at == len(self.lines) or self.longest[at] < length:
+            return None
+        later = range(at, len(self.lines))
+        return next(self.lines[each] for each in later if self.lengths[each] >= length)
+
+
 class _Scanner:
     def __init__(self, text: str, words: Words, lines: Lines) -> None:
         self._text = text
@@ -77,7 +108,10 @@ class _Scanner:
         self._lines = lines
         self._words = words
         self._found = MarkdownLines(items=list_items(words, lines))
-        self._fences = {mark: np.flatnonzero(lines.opening == ord(mark)).tolist() for mark in "`~"}
+        # The last line so far that is an item or stands at the margin.
+        at_margin = (lines.indent == 0) | self._found.items
+        self._margin = np.maximum.accumulate(np.where(at_margin, np.arange(len(lines)), -1))
+        self._closers = {mark: self._closing_lines(mark) for mark in "`~"}
 
     def scan(self) -> MarkdownLines:
         lines = self._lines
@@ -104,24 +138,36 @@ class _Scanner:
             if fence is None or (opening == "`" and "`" in fence[2]):
                 return -1
             return self._fence(line, fence[1])
-        if opening == "<" and self._lines.indent[line] < 4 and _HTML.match(self._content(line)):
+        if opening == "<" and self._lines.indent[line] < 4 and self._is_html(line):
             return self._html(line)
         return -1
 
     def _fence(self, line: int, mark: str) -> int:
         """Close at the first line of enough marks, or where the list that it stands in ends."""
         lines = self._lines
-        closing = re.compile(rf"{re.escape(mark[0])}{{{len(mark)},}}[ \t]*$")
-        fences = self._fences[mark[0]]
-        later = islice(fences, bisect_right(fences, line), None)
-        last = next((at for at in later if closing.match(self._content(at))), None)
+        last = self._closers[mark[0]].after(line, len(mark))
         if last is None:
             last = len(lines) - 1
             if lines.indent[line]:
                 out = np.flatnonzero(lines.indent[line + 1 :] < lines.indent[line])
                 last = line + int(out[0]) if len(out) else last
-        self._found.blocks.append((line, last))
+        if last > line:
+            self._found.blocks.append((line, last))
         return last
+
+    def _is_html(self, line: int) -> bool:
+        content = self._content(line)
+        return bool(_HTML.match(content) or _LITERAL.match(content))
+
+    def _closing_lines(self, mark: str) -> _Closers:
+        closers = _Closers()
+        for line in np.flatnonzero(self._lines.opening == ord(mark)).tolist():
+            content = self._content(line)
+            if len(content) > 2 and not content.strip(mark):
+                closers.lines.append(line)
+                closers.lengths.append(len(content))
+        closers.longest = list(accumulate(reversed(closers.lengths), max))[::-1]
+        return closers
 
     def _html(self, line: int) -> int:
         content = self._content(line)
@@ -154,17 +200,7 @@ class _Scanner:
 
     def _underlined(self, line: int) -> bool:
         """Whether the paragraph that ends before this line is a heading."""
-        if self._lines.gap[line] > 0 or line == 0:
-            return False
-        begin = line - 1
-        while begin >= 0 and self._is_prose(begin):
-            if self._lines.gap[begin] > 0 or begin == 0:
-                break
-            begin -= 1
-        else:
-            begin += 1
-            if begin == line or (begin > 0 and not self._closes_before(begin)):
-                return False
+        begin = self._paragraph(line)
         # Indented code ends where a line stands further left.
         while begin < line and self._lines.indent[begin] > 3:
             begin += 1
@@ -174,6 +210,17 @@ class _Scanner:
         level = 1 if self._content(line)[0] == "=" else 2
         self._found.headings.append(Heading(begin, line, level, " ".join(titles)))
         return True
+
+    def _paragraph(self, line: int) -> int:
+        """First line of the paragraph that a line goes on; the line itself where there is none."""
+        begin = line
+        for _ in range(_LONGEST_TITLE):
+            if begin == 0 or self._lines.gap[begin] > 0:
+                return begin
+            if not self._is_prose(begin - 1):
+                return begin if self._closes(begin - 1) else line
+            begin -= 1
+        return line
 
     def _is_prose(self, line: int) -> bool:
         content = self._content(line)
@@ -186,19 +233,17 @@ class _Scanner:
             or (content[0] == "<" and bool(_HTML.match(content)))
         )
 
-    def _closes_before(self, line: int) -> bool:
-        """Whether what stands before a line cannot go on in it: code, a heading, a rule."""
-        content = self._content(line - 1)
-        return not (self._found.items[line - 1] or content[0] in ">|<")
+    def _closes(self, line: int) -> bool:
+        """Whether a line cannot go on in the next one: code, a heading, a rule."""
+        in_block = self._found.blocks and self._found.blocks[-1][1] >= line
+        return bool(in_block) or not (self._found.items[line] or self._content(line)[0] in ">|<")
 
     def _in_list(self, line: int) -> bool:
         """Whether an indented line belongs to an item before it."""
         lines = self._lines
-        if lines.indent[line] == 0:
+        if lines.indent[line] == 0 or line == 0:
             return False
-        before = line - 1
-        while before >= 0 and lines.indent[before] > 0 and not self._found.items[before]:
-            before -= 1
+        before = int(self._margin[line - 1])
         return (
             before >= 0
             and bool(self._found.items[before])
@@ -208,9 +253,11 @@ class _Scanner:
     def _tables(self) -> Iterator[tuple[int, int]]:
         rows = np.flatnonzero(self._lines.opening == ord("|"))
         covered = self._found.blocks
-        for run in _runs(rows, self._lines.gap):
-            if not any(first <= run[0] <= last for first, last in covered):
-                yield run
+        begins = [first for first, _ in covered]
+        for first, last in _runs(rows, self._lines.gap):
+            before = bisect_right(begins, first) - 1
+            if last > first and not (before >= 0 and covered[before][1] >= first):
+                yield first, last
 
 
 def _runs(rows: Integers, gap: Integers) -> Iterator[tuple[int, int]]:

@@ -3,8 +3,8 @@
 Chunks documents with both of the product's splitters (`chunker.splitter`) and with the bare library
 and the model's tokenizer, each round anew with empty caches; the slower two take the first of the
 documents only. Prints rates by the processor time of this process, the ratio, and what the chunks
-of those first ones are like: how full, and where they end. Fails when the product's own splitter is not so many times as fast as the bare library, or
-fills its chunks less.
+of those first ones are like: how full, and where they end. Fails when the product's own splitter is
+not so many times as fast as the bare library, or fills its chunks less.
 """
 
 from __future__ import annotations

@@ -61,6 +61,12 @@ def test_a_fence_that_fits_stays_whole(mark):
     assert all(chunk.count(mark) % 2 == 0 for chunk in chunks)
 
 
+@pytest.mark.parametrize("text", ["```", "text\n```", "```\n\n", "text\n\n<!--", "<pre>", "|"])
+def test_what_is_opened_at_the_end_is_text(text):
+    assert "".join(texts_of(text)).split() == text.split()
+    assert texts_of(SENTENCE * 9 + "\n\n" + text, max_tokens=30)[-1].endswith(text.split()[-1])
+
+
 def test_a_table_that_fits_stays_whole_and_a_long_one_is_cut_between_rows():
     table = "| a | b |\n|---|---|\n" + "| one | two |\n" * 4 + "\n"
     whole = texts_of((SENTENCE + "\n\n" + table) * 5, max_tokens=60)
@@ -257,6 +263,9 @@ MARKDOWN = st.lists(
             "    # indented\n",
             "***\n",
             "<!--\n# comment\n-->\n",
+            '<a id="x"></a>\n# After a tag\n',
+            "<div>\n# in HTML\n",
+            "<pre>\n\n# as it is\n</pre>\n",
         ]
     ),
     max_size=12,

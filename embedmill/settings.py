@@ -187,6 +187,12 @@ class SentenceTransformersSettings(Frozen):
     max_tokens: int | None = Field(
         default=None, gt=0, description="A smaller window than the model's own."
     )
+    dimension: int | None = Field(
+        default=None,
+        gt=0,
+        description="Of a vector, smaller than the model's own: its first components, normalised "
+        "again where the model normalises. For models that were trained to be cut (Matryoshka).",
+    )
     batch_size: int | None = Field(
         default=None,
         gt=0,

@@ -80,7 +80,12 @@ def describe_model(
     modules = _modules(directory)
     stated = _record(directory / "config_sentence_transformers.json")
     dimension = _dimension(directory, modules)
-    kept = stated.get("truncate_dim") or dimension
+    if (settings.dimension or 0) > dimension:
+        raise SettingsError(
+            f"embedder.dimension: {settings.dimension}, but {location.name!r} makes vectors of "
+            f"{dimension}"
+        )
+    kept = settings.dimension or stated.get("truncate_dim") or dimension
     config = _record(directory / "config.json")
     return ModelDescription(
         location=location,

@@ -159,3 +159,22 @@ def test_a_batch_that_memory_does_not_take_is_halved_and_later_ones_are_smaller(
     seen.clear()
     embedder.embed(texts, "document")
     assert seen == [2, 2, 2, 2]
+
+
+def test_a_dimension_keeps_the_first_components_and_normalises_them_again(minilm):
+    """What models are trained for whose vectors may be cut (Matryoshka); the recipe says it."""
+    settings = SETTINGS.model_copy(update={"dimension": 256})
+    recipe = embedding_recipe(settings, "cosine")
+    assert (recipe.dimension, recipe.normalise) == (256, True)
+    assert recipe.id != minilm.recipe.id
+    assert recipe.revision == minilm.recipe.revision
+    cut = build_embedder(settings, recipe).embed(TEXTS[:3], "document").vectors
+    first = minilm.embed(TEXTS[:3], "document").vectors[:, :256]
+    expected = first / np.linalg.norm(first, axis=1, keepdims=True)
+    assert np.abs(cut - expected).max() < 1e-6
+
+
+def test_a_dimension_beyond_the_model_is_refused():
+    settings = SETTINGS.model_copy(update={"dimension": 385})
+    with pytest.raises(SettingsError, match=r"385, but .* makes vectors of 384"):
+        embedding_recipe(settings, "cosine")

@@ -42,6 +42,7 @@ _EXTRAS = {
     "openai": ("openai", "OpenAI's models and compatible servers"),
     "qdrant": ("qdrant_client", "Qdrant servers"),
     "pinecone": ("pinecone", "Pinecone"),
+    "weaviate": ("weaviate", "Weaviate servers"),
     "redis": ("redis", "rate limits that several clusters share"),
 }
 # A model of some hundred megabytes, its compiled form, and Ray's shared memory.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,8 @@ class Ledger:
     """One shard's ledger. Also notes which documents the current scan has seen."""
 
     def __init__(self) -> None:
+        # Rows of keys that were looked up, -1 for none.
+        self._known: dict[bytes, int] = {}
         self._set_rows(np.empty(0, _ROW))
         self._latest: dict[bytes, LedgerEntry | None] = {}
         self._latest_seen: set[bytes] = set()
@@ -103,9 +106,9 @@ class Ledger:
         high = self._high[at] == halves[:, 0]
         found = np.where(high & (self._low[at] == halves[:, 1]), at, -1)
         self._known = dict(zip(keys, found.tolist(), strict=True))
-        for row in np.flatnonzero(high & (found < 0)):
+        for at_key in np.flatnonzero(high & (found < 0)).tolist():
             # Two documents that have half of the key in common: nearly never.
-            self._known[keys[row]] = self._search(keys[row])
+            self._known[keys[at_key]] = self._search(keys[at_key])
 
     def get(self, key: bytes) -> LedgerEntry | None:
         """The entry of a document, or None."""
@@ -188,7 +191,7 @@ class Ledger:
 
     def _set_rows(self, rows: _Rows) -> None:
         self._rows = rows
-        self._known: dict[bytes, int] = {}
+        self._known = {}
         # Views of columns: to name one takes longer than to read a value of it.
         self._low, self._seen = rows["low"], rows["seen"]
         # searchsorted would copy a column of the structured rows on every call.
@@ -294,7 +297,8 @@ def _key(row: np.void) -> bytes:
 
 
 def _entry(row: np.void) -> LedgerEntry:
-    _, _, fingerprint, chunk_count, segment, known, _ = row.item()
+    values = cast(tuple[int, int, bytes, int, int, bool, bool], row.item())
+    _, _, fingerprint, chunk_count, segment, known, _ = values
     # numpy drops trailing zero bytes of an S16; the fingerprint has them.
     return LedgerEntry(fingerprint.ljust(16, b"\0"), chunk_count, segment, known)
 

@@ -49,7 +49,8 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
 
     Args:
         settings: of the index.
-        executor: runs the workers; closed by the caller.
+        executor: runs the workers; closed by the caller. With ``options.larger`` it does no more
+            than a small run.
         options: of this run.
 
     Returns:

@@ -224,7 +224,9 @@ def timeless(version):
     """A version without what differs from one building of it to the next."""
     history = tuple(line["event"] for line in version.history)
     times = {"created": "", "published": None, "retired": None, "pruned": version.pruned and ""}
-    return replace(version, last_run="", counts={}, history=history, **times)
+    # Of equal texts either is found first: how often rests on the order of the segments.
+    gates = tuple((gate["name"], gate["verdict"]) for gate in version.gates)
+    return replace(version, last_run="", counts={}, history=history, gates=gates, **times)
 
 
 @dataclass(frozen=True)

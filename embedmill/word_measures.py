@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, pairwise
 
-from embedmill.tokenizer import BLANKS, MeasuringCounter, TokenCounter, WordMeasure
+from embedmill.tokenizer import (
+    BLANKS,
+    MeasuringCounter,
+    TokenCounter,
+    TokenWindow,
+    WordMeasure,
+)
 
 # Known words, some 15 MB; then the cache starts anew.
 _CACHE_LIMIT = 100_000
@@ -16,6 +22,32 @@ _LONGEST_WORD = 128
 # What stands before a word while it is measured: some tokenizers treat the first word of a text
 # in another way than the others.
 _ANCHOR = "a"
+_WORD = re.compile(rf"[^{BLANKS}]+")
+_OTHER_BLANKS = "".join(
+    chr(code) for code in range(0x3001) if chr(code).isspace() and chr(code) not in BLANKS
+)
+
+
+def words_of(text: str) -> list[str]:
+    """What stands between blanks; found twice as fast where there are no blanks of other kinds."""
+    if any(blank in text for blank in _OTHER_BLANKS):
+        return _WORD.findall(text)
+    return text.split()
+
+
+def adds_up(window: TokenWindow, measure: WordMeasure) -> bool:
+    """Whether the tokens of a text with its prompt are those of its words and a fixed number."""
+    prompt = window.document_prompt
+    return measure.adds_up and (not prompt or prompt[-1] in BLANKS)
+
+
+def counting(window: TokenWindow) -> Callable[[Sequence[str]], list[int]]:
+    """Counts as the window does, by words where these add up: ten times as fast."""
+    measure = word_measure(window.counter)
+    if not adds_up(window, measure):
+        return window.count
+    overhead = window.overhead
+    return lambda texts: [overhead + sum(measure(words_of(text))) for text in texts]
 
 
 def word_measure(counter: TokenCounter) -> WordMeasure:

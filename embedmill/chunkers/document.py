@@ -10,6 +10,7 @@ from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
 from embedmill.recipe import ChunkingRecipe
 from embedmill.tokenizer import TokenWindow
+from embedmill.word_measures import counting
 
 
 class DocumentChunker:
@@ -18,6 +19,7 @@ class DocumentChunker:
     def __init__(self, recipe: ChunkingRecipe, window: TokenWindow) -> None:
         self.recipe = recipe
         self._window = window
+        self._count = counting(window)
 
     def chunk(self, documents: Sequence[ParsedDocument]) -> list[list[Chunk]]:
         """Return one chunk per document, none for a blank one.
@@ -29,7 +31,7 @@ class DocumentChunker:
         texts = [document.text for document in documents]
         for text in texts:
             require_unicode(text)
-        counts = self._window.count(texts)
+        counts = self._count(texts)
         return [self._chunks(text, count) for text, count in zip(texts, counts, strict=True)]
 
     def _chunks(self, text: str, count: int) -> list[Chunk]:

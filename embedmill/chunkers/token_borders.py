@@ -19,7 +19,7 @@ from embedmill.chunkers.words import WordReader
 from embedmill.parser import ParsedDocument, TextFormat
 from embedmill.recipe import ChunkingRecipe
 from embedmill.tokenizer import BLANKS, TokenWindow
-from embedmill.word_measures import word_measure
+from embedmill.word_measures import adds_up, word_measure
 
 # A document is read in stretches of so many code points, so that memory is bounded; 30 bytes each.
 _STRETCH = 1 << 18
@@ -65,8 +65,7 @@ class TokenBorderChunker:
         self._overhead = window.overhead
         self._limit = self._overhead + recipe.max_tokens
         measure = word_measure(window.counter)
-        prompt = window.document_prompt
-        self._adds_up = measure.adds_up and (not prompt or prompt[-1] in BLANKS)
+        self._adds_up = adds_up(window, measure)
         self._reader = WordReader(measure, recipe.max_tokens)
         self._room = Room(
             size=recipe.max_tokens * measure.unit,

@@ -10,8 +10,8 @@ from embedmill.embedders.model_tokenizer import JsonTokenizer
 from embedmill.embedders.tokenizer_parts import parts_at_blanks, parts_at_marks
 from embedmill.embedders.word_tokenizer import WordTokenizer
 from embedmill.openai_tokens import TokenEstimate
-from embedmill.tokenizer import BLANKS
-from embedmill.word_measures import word_measure
+from embedmill.tokenizer import BLANKS, TokenWindow
+from embedmill.word_measures import counting, word_measure
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABC0123456789.,:;!?()-_/=#*\u00e9\u732b\u3002\u2581\u0120"
 VOCABULARY = {
@@ -106,6 +106,18 @@ def test_sums_over_words_are_the_tokens_of_the_text(exact):
         words = text.translate(dict.fromkeys(map(ord, BLANKS), " ")).split(" ")
         words = [word for word in words if word]
         assert sum(measure(words)) == counts.count([text.strip(BLANKS)])[0]
+
+    check()
+
+
+@pytest.mark.parametrize("prompt", ["", "passage: ", "joins"])
+def test_counting_by_words_counts_as_the_window_does(exact, prompt):
+    window = TokenWindow(exact[0], 500, prompt)
+    count = counting(window)
+
+    @given(TEXTS)
+    def check(text):
+        assert count([text, ""]) == window.count([text, ""])
 
     check()
 

@@ -33,6 +33,7 @@ _FIRST_MARK = 0x0300
 # 16 characters a token: words are shorter, and Chinese has one or two. A model may take a longer
 # run for one unknown token, however long it is.
 CHARACTERS_PER_TOKEN = 16
+_WHOLE_WORD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ class WordReader:
         self._measure = measure
         self._max_tokens = max_tokens
         self._limit = max_tokens * measure.unit
-        # Parts of this size fill a chunk to three quarters at least.
-        self._part = max(1, self._limit // 4)
+        # Parts of this size fill a chunk to three quarters at least; in small chunks words are
+        # left whole where they fit, for parts count more than the whole.
+        self._part = max(self._limit // 4, min(self._limit, _WHOLE_WORD * measure.unit))
         self._longest = max(CHARACTERS_PER_TOKEN * max_tokens, 1024)
 
     def read(self, text: str) -> Words:

@@ -94,8 +94,8 @@ class RateUse(_Additive):
         throttled: refusals of the provider for the rate.
         waited_s: for permits, all workers together.
         dollars: charged for, by the price in the settings.
-        stated_requests: by the minute, that the provider allows the account, where that is less
-            than the settings say; the lowest that any worker was told. 0: it did not say so.
+        stated_requests: by the minute, that the provider allows the account, where the settings
+            name more or no limit; the lowest that any worker was told. 0: it is not so.
         stated_tokens: likewise.
     """
 

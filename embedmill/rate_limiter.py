@@ -154,11 +154,16 @@ class RateLimiter:
         self.limits = limits = self._set.under(told)
         if limits == self._set:
             return
-        log.warning(
-            "the provider's limits are lower than those of embedder.rate_budget, and are kept: %s",
-            told,
+        kept = StatedLimits(
+            0 if limits.requests == self._set.requests else limits.requests or 0,
+            0 if limits.tokens == self._set.tokens else limits.tokens or 0,
         )
-        self.note(RateUse(stated_requests=told.requests, stated_tokens=told.tokens))
+        log.warning(
+            "kept to what the provider allows the account: %s; embedder.rate_budget names more, "
+            "or no limit",
+            kept,
+        )
+        self.note(RateUse(stated_requests=kept.requests, stated_tokens=kept.tokens))
 
     def ticket(self) -> str:
         """A name for a request that no other has."""

@@ -80,7 +80,7 @@ def _gates(report: RunReport) -> Iterator[str]:
 def _used(rate: RateUse) -> str:
     price = f", ${rate.dollars:,.4f}" if rate.dollars else ""
     stated = StatedLimits(rate.stated_requests, rate.stated_tokens)
-    kept = f"; the provider allows {stated}, less than the settings say" if str(stated) else ""
+    kept = f"; kept to what the provider allows: {stated}" if str(stated) else ""
     return (
         f"{rate.requests:,} in realtime, {rate.throttled:,} refused for the rate, "
         f"{rate.tokens:,} tokens{price}; {rate.waited_s:,.1f} s waited for the rate budget{kept}"

@@ -204,7 +204,8 @@ def test_what_the_provider_states_binds_where_it_is_less_and_is_said_once(caplog
         turn.acquire(1).settle()
     assert rig.time.now - 100 == pytest.approx(10, abs=1)
     use = rig.limiter.take_use() + RateUse()
-    assert (use.stated_requests, use.stated_tokens) == (60, 4500)
+    # What is less in the settings is no news.
+    assert (use.stated_requests, use.stated_tokens) == (60, 0)
 
 
 def test_what_the_provider_states_is_no_news_where_the_settings_ask_for_less(caplog):

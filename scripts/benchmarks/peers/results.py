@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from benchmarks.machine import Measured
+from benchmarks.machine import Measured, mib
 from benchmarks.peers.contenders import Contender, Stored
 
 # Below it, vectors are not those of the float32 model.
@@ -51,7 +51,8 @@ class Result:
         """The last round, for a person."""
         kinds = (("cold", self.cold), ("unchanged", self.unchanged), ("1 % changed", self.changed))
         said = ", ".join(f"{name} {runs[-1].seconds:.2f} s" for name, runs in kinds if runs)
-        return f"{self.contender.name}: {said}; others {self.cold[-1].others}"
+        peak = f"at most {mib(self.cold[-1].peak_bytes)}"
+        return f"{self.contender.name}: {said}; {peak}; others {self.cold[-1].others}"
 
     @property
     def peaks(self) -> list[int]:

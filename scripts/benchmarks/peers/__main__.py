@@ -56,8 +56,9 @@ def main() -> int:
             )
             for number, contender in enumerate(_chosen(options.only))
         ]
-        _warm_up(runners, corpus, folder)
-        results = _measured(runners, corpus, options.rounds)
+        if not options.no_warm_up:
+            _warm_up(runners, corpus, folder)
+        results = _measured(runners, corpus, options.rounds, options.once or ())
     results = [with_cosine(result) for result in results]
     show_corpus(corpus, options.rounds)
     show_table(results)
@@ -77,6 +78,12 @@ def _options() -> argparse.Namespace:
         "--only",
         type=lambda names: names.split(","),
         help=f"of {', '.join(each.name for each in CONTENDERS)}; separated by commas",
+    )
+    made.add_argument(
+        "--once", type=lambda names: names.split(","), help="of them, measured in one round only"
+    )
+    made.add_argument(
+        "--no-warm-up", action="store_true", help="after another run of this, just before"
     )
     made.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
     made.add_argument("--plot", type=Path, help="write the table as a picture (SVG)")
@@ -108,13 +115,18 @@ def _warm_up(runners: Sequence[Runner], corpus: Corpus, folder: Path) -> None:
         print(f"warm-up: {runner.contender.name} {seconds:.1f} s", flush=True)
 
 
-def _measured(runners: Sequence[Runner], corpus: Corpus, rounds: int) -> list[Result]:
+def _measured(
+    runners: Sequence[Runner], corpus: Corpus, rounds: int, once: Sequence[str]
+) -> list[Result]:
     results = {runner.contender.name: Result(runner.contender) for runner in runners}
     for number in range(rounds):
         at = number % len(runners)
         for runner in [*runners[at:], *runners[:at]]:
             result = results[runner.contender.name]
-            _one_round(runner, corpus, result, last=number == rounds - 1)
+            single = runner.contender.name in once
+            if single and number:
+                continue
+            _one_round(runner, corpus, result, last=single or number == rounds - 1)
             print(f"round {number + 1}: {result.newest}", flush=True)
     return list(results.values())
 

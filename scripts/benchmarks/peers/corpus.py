@@ -14,7 +14,7 @@ import orjson
 
 from benchmarks.machine import BenchError
 
-_PART = 700
+_PART = 400
 _RENDER = Path(__file__).parents[2] / "render_python_docs.py"
 
 
@@ -92,7 +92,7 @@ def _rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, str]]
 
 
 def _parts(page: str) -> Iterator[str]:
-    """A page in documents of whole sections, up to 700 characters where none is longer."""
+    """A page in documents of whole sections, up to 400 characters where none is longer."""
     part = ""
     for section in page.split("\n## "):
         if part and len(part) + len(section) > _PART:

@@ -38,7 +38,8 @@ def _faster(
         return True
     best = min(others, key=median_s)
     ratio = median_s(best) / median_s(ours)
-    rounds = [other.seconds / mine.seconds for other, mine in zip(best, ours, strict=True)]
+    # Who was measured once has one.
+    rounds = [other.seconds / mine.seconds for other, mine in zip(best, ours, strict=False)]
     print(f"  {name}: {ratio:.2f} times as fast; round by round {spread(rounds)}; ", end="")
     print(f"at least {goal:g} is wanted")
     return ratio >= goal

@@ -117,7 +117,8 @@ def _thinned(
     best[order[np.append(True, np.diff(stretch[order]) > 0)]] = True
     # What stands beside something large is needed to part it from the rest.
     beside = ~near | np.append(True, ~near[:-1])
-    return found[best | beside | barriers[found] | (found == 0)]
+    kept: Integers = found[best | beside | barriers[found] | (found == 0)]
+    return kept
 
 
 def _begins(

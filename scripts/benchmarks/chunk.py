@@ -28,7 +28,7 @@ from embedmill.chunkers.build import build_chunker
 from embedmill.embedders.build import token_window
 from embedmill.embedders.model_location import locate_model
 from embedmill.embedders.model_tokenizer import load_tokenizer
-from embedmill.parser import ParsedDocument
+from embedmill.parser import ParsedDocument, TextFormat
 from embedmill.settings import SentenceTransformersSettings, SplittingChunkerSettings
 from embedmill.tokenizer import TokenWindow
 
@@ -114,7 +114,7 @@ def _texts(path: Path, column: str, megabytes: float) -> Iterator[str]:
 def _product(splitter: str, kind: str, embedder: SentenceTransformersSettings) -> Cutter:
     settings = SplittingChunkerSettings.model_validate({"kind": kind, "splitter": splitter})
     chunker = build_chunker(settings, embedder, "bench")
-    form = "markdown" if kind == "markdown" else "text"
+    form: TextFormat = "markdown" if kind == "markdown" else "text"
     return lambda texts: chunker.chunk([ParsedDocument(text, format=form) for text in texts])
 
 

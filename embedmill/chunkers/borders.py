@@ -22,19 +22,19 @@ SECTION = 6
 _RULE = 4
 # Before a paragraph, by whether it stands at the margin; more blank lines are better.
 _PARAGRAPH, _FAR_PARAGRAPH, _INDENTED_PARAGRAPH = 8, 7, 16
-_ITEM = 18
+_ITEM = 30
 # A line that its writer ended, and one that only goes on.
-_LINE, _WRAPPED_LINE = 24, 120
-_SENTENCE, _CLAUSE, WORD = 30, 110, 160
+_LINE, _WRAPPED_LINE = 48, 120
+_SENTENCE, _CLAUSE, WORD = 60, 110, 160
 # Within code, tables and comments.
-_BLANK_LINE_IN_BLOCK, _LINE_IN_BLOCK = 26, 36
+_BLANK_LINE_IN_BLOCK, _LINE_IN_BLOCK = 40, 50
 # For each level of indentation.
 _DEPTH, _DEEPEST = 5, 6
 # What follows belongs to what stands before: a heading and its text, the mark of a fence.
 _TORN, _IN_TITLE = 200, 300
 # After a line with a colon at its end.
 _INTRODUCED = 25
-_INNER_SENTENCE, _INNER_CLAUSE, _INNER = 32, 112, 400
+_INNER_SENTENCE, _INNER_CLAUSE, _INNER = 62, 112, 400
 # Never: what stands around fits a chunk and is to stay whole.
 KEPT = 10_000
 

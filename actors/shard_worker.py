@@ -176,6 +176,10 @@ class ShardWorker:
             self._add(total, self._drafter(shard).redraft(wanted))
         return Drafted(total.counts, tuple(total.committed), total.chunks)
 
+    def text_hashes(self, keys: Sequence[SegmentKey]) -> list[bytes]:
+        """16 bytes for every chunk row of stored segments of its shards, in order."""
+        return [_hashes_in(self._layers.chunks.chunks(key)[0]) for key in keys]
+
     def stored_texts(self, keys: Sequence[SegmentKey]) -> list[StoredTexts]:
         """What stored segments hold, and which of it is superseded by now.
 
@@ -195,7 +199,7 @@ class ShardWorker:
             )
             if count and name not in standing
         ]
-        hashes = b"".join(chunks.column("text_hash").to_pylist())
+        hashes = _hashes_in(chunks)
         if not stale:
             return StoredTexts(hashes, frozenset(), None)
         live = np.flatnonzero(~np.isin(chunks.column("doc_row").to_numpy(), stale))
@@ -275,3 +279,7 @@ class ShardWorker:
             outcome.letters,
         )
         total.add(outcome)
+
+
+def _hashes_in(chunks: pa.Table) -> bytes:
+    return b"".join(chunks.column("text_hash").to_pylist())

@@ -131,9 +131,13 @@ class Execution:
             self._ask((WRITE, 0), "prepare")
         for worker in range(self._sizes.shard_workers if copied else 0):
             self._ask((SHARD, worker), "finish_copies", tuple(copied))
+        applied = {s: done[-1] for s, done in self._layers.applied.committed().items() if done}
         if rebuild:
-            self._survey.read([SegmentKey(s, n) for s in sorted(committed) for n in committed[s]])
-        self._resume(committed)
+            self._survey.read(committed)
+        elif fill:
+            # What an earlier run left: equal texts are embedded once, whichever run cut them.
+            self._survey.read_texts(committed, after=applied)
+        self._resume(committed, applied)
         return self._apply.waiting
 
     def open_store(self) -> None:
@@ -148,8 +152,7 @@ class Execution:
             How many there are.
         """
         committed = self._layers.chunks.committed()
-        new = [SegmentKey(s, n) for s, some in sorted(committed.items()) for n in some]
-        self._survey.read([key for key in new if key.number > self._announced.get(key.shard, -1)])
+        self._survey.read(committed, after=self._announced)
         return sum(self._take_unannounced(s, n) for s, n in sorted(committed.items()))
 
     def scan(self, splits: Sequence[Split], only: frozenset[str] | None = None) -> None:
@@ -286,15 +289,12 @@ class Execution:
             for shard, number in self._apply.last_applied.items()
         )
 
-    def _resume(self, committed: Mapping[int, Sequence[int]]) -> None:
+    def _resume(self, committed: Mapping[int, Sequence[int]], applied: Mapping[int, int]) -> None:
         vectors = {s: set(numbers) for s, numbers in self._layers.vectors.committed().items()}
-        applied = self._layers.applied.committed()
         for shard, numbers in sorted(committed.items()):
-            done = applied.get(shard, [])
-            last = done[-1] if done else -1
-            if done:
+            last = self._announced[shard] = applied.get(shard, -1)
+            if last >= 0:
                 self._apply.start_after(shard, last)
-            self._announced[shard] = last
             for number in numbers:
                 key = SegmentKey(shard, number)
                 has_vectors = number in vectors.get(shard, ())

@@ -1,14 +1,15 @@
-"""What stored segments say: in a rebuild equal texts are embedded once, superseded ones never."""
+"""What stored segments say: equal texts are embedded once; in a rebuild, superseded ones never."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias, cast
 
 from actors.shard_worker import StoredTexts
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan, TextIndex
-from pipelines.dispatcher import Dispatcher
+from pipelines.dispatcher import Address, Dispatcher
 from pipelines.scan import SHARD
 
 # Chunk files read in one call: it stays far below its deadline.
@@ -16,6 +17,9 @@ _AT_ONCE = 64
 # Of a segment: rows whose text an earlier one has, and document rows that are superseded by now.
 Known: TypeAlias = tuple[Sequence[Loan], frozenset[int]]
 NOTHING: Known = ((), frozenset())
+# Numbers of segments by shard, ascending.
+Committed: TypeAlias = Mapping[int, Sequence[int]]
+NOWHERE: Mapping[int, int] = MappingProxyType({})
 
 
 class Survey:
@@ -28,27 +32,46 @@ class Survey:
         self._loans: dict[SegmentKey, Sequence[Loan]] = {}
         self._stale: dict[SegmentKey, frozenset[int]] = {}
 
-    def read(self, keys: Sequence[SegmentKey]) -> None:
-        """Learn the texts of segments, in the order in which they will be embedded."""
-        by_shard: dict[int, list[SegmentKey]] = {}
-        for key in keys:
-            by_shard.setdefault(key.shard, []).append(key)
-        for shard, mine in by_shard.items():
-            for start in range(0, len(mine), _AT_ONCE):
-                self._read(shard, mine[start : start + _AT_ONCE])
+    def read(self, committed: Committed, after: Mapping[int, int] = NOWHERE) -> None:
+        """Learn all about segments, in the order in which they will be embedded.
 
-    def _read(self, shard: int, keys: Sequence[SegmentKey]) -> None:
-        worker = (SHARD, shard % self._workers)
-        stored = self._dispatcher.ask(worker, "stored_texts", tuple(keys))
-        for key, found in zip(keys, cast(list[StoredTexts], stored), strict=True):
-            # What is superseded gets no vector, and has none to lend.
-            hashes, rows = found.hashes, found.live
-            if rows is not None:
-                hashes = b"".join(hashes[16 * row : 16 * row + 16] for row in rows)
-                self._stale[key] = found.stale
-            loans = self._texts.add(key, hashes, None if rows is None else rows.tolist())
-            if loans:
-                self._loans[key] = loans
+        Args:
+            committed: their numbers, by shard.
+            after: by shard, the last number that is left out.
+        """
+        for worker, keys in self._calls(committed, after):
+            stored = self._dispatcher.ask(worker, "stored_texts", keys)
+            for key, found in zip(keys, cast(list[StoredTexts], stored), strict=True):
+                # What is superseded gets no vector, and has none to lend.
+                hashes, rows = found.hashes, found.live
+                if rows is not None:
+                    hashes = b"".join(hashes[16 * row : 16 * row + 16] for row in rows)
+                    self._stale[key] = found.stale
+                self._learn(key, hashes, None if rows is None else rows.tolist())
+
+    def read_texts(self, committed: Committed, after: Mapping[int, int]) -> None:
+        """Learn the texts of segments alone; see :meth:`read`.
+
+        For what an earlier run has left just now: little of it is superseded, and no ledger is
+        folded to find out.
+        """
+        for worker, keys in self._calls(committed, after):
+            hashes = self._dispatcher.ask(worker, "text_hashes", keys)
+            for key, found in zip(keys, cast(list[bytes], hashes), strict=True):
+                self._learn(key, found, None)
+
+    def _calls(
+        self, committed: Committed, after: Mapping[int, int]
+    ) -> Iterator[tuple[Address, Sequence[SegmentKey]]]:
+        for shard, numbers in sorted(committed.items()):
+            new = [SegmentKey(shard, n) for n in numbers if n > after.get(shard, -1)]
+            for start in range(0, len(new), _AT_ONCE):
+                yield (SHARD, shard % self._workers), tuple(new[start : start + _AT_ONCE])
+
+    def _learn(self, key: SegmentKey, hashes: bytes, rows: Sequence[int] | None) -> None:
+        loans = self._texts.add(key, hashes, rows)
+        if loans:
+            self._loans[key] = loans
 
     def of(self, key: SegmentKey) -> Known:
         """What is known of a segment; asked for once."""

@@ -55,23 +55,38 @@ def test_a_run_that_outgrows_one_process_counts_every_document_once(index):
     assert again.documents.unchanged == 60
 
 
-def test_nothing_is_embedded_before_it_is_known_how_much_there_is(index):
-    asked = []
+@pytest.fixture
+def asked():
+    """Texts that are embedded, by whichever executor's worker."""
+    texts = []
 
     class Counting:
         def __init__(self, real):
             self.recipe = real.recipe
             self._real = real
 
-        def embed(self, texts, role):
-            asked.extend(texts if role == "document" else ())
-            return self._real.embed(texts, role)
+        def embed(self, texts_, role):
+            texts.extend(texts_ if role == "document" else ())
+            return self._real.embed(texts_, role)
 
-    index.write(made_up_texts(60))
     with seams(Seams(embedder=Counting)):
-        report, _ = index.ingest(inline_chunks=100)
+        yield texts
+
+
+def test_nothing_is_embedded_before_it_is_known_how_much_there_is(index, asked):
+    index.write(made_up_texts(60))
+    report, _ = index.ingest(inline_chunks=100)
     # Only the larger executor's worker has embedded.
     assert len(asked) == report.chunks.embedded
+
+
+def test_equal_texts_are_embedded_once_although_the_run_moved_between_them(index, asked):
+    texts = made_up_texts(60)
+    index.write(texts | {f"copy of {name}": text for name, text in texts.items()})
+    report, _ = index.ingest(inline_chunks=200)
+    assert report.executor == "ray"
+    assert report.chunks.deduplicated == report.chunks.embedded == len(asked)
+    assert len(set(asked)) == len(asked)
 
 
 def test_a_large_source_is_left_to_workers_although_nothing_in_it_is_new(index, monkeypatch):

@@ -25,7 +25,8 @@ from embedmill.vector_store import VectorBatch
 
 TEXTS = made_up_texts(60, longest=60)
 HASHING = {"kind": "hashing", "dimension": 64}
-CHUNKER = {"kind": "text", "max_tokens": 30}
+# The texts are such that chunks of this splitter have few neighbours in common when shifted by one.
+CHUNKER = {"kind": "text", "max_tokens": 30, "splitter": "semantic"}
 
 
 class Changed:

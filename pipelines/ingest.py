@@ -237,7 +237,8 @@ class OpenVersion:
         """
         first = self._state.published is None and self._pipeline == "ingest"
         refusal = None
-        if first:
+        # A store that only counts holds nothing to look at.
+        if first and self._settings.store.kind != "discard":
             results = execution.first_gates(self.current)
             report = replace(report, gates=tuple(result.to_json() for result in results))
             refusal = refusal_of_first(self._settings, self.current, results)

@@ -126,3 +126,17 @@ def test_after_a_run_that_was_killed_there_are_workers(index):
     assert "was killed" in notices[0]
     assert next(read_reports(workspace, "rehearsal"))[1] is not None
     assert index.ingest()[0].executor == "inline"
+
+
+def test_a_store_that_only_counts_is_asked_for_nothing_else(index):
+    index.write(made_up_texts(8))
+    settings = index.settings()
+    values = {**settings.model_dump(mode="json"), "store": {"kind": "discard"}}
+    values["store"]["path"] = str(index.folder / "counts")
+    counting = type(settings).model_validate(values, strict=False)
+    for expected in ("added", "unchanged"):
+        executor = InlineExecutor()
+        report = ingest(counting, executor)
+        executor.close()
+        assert getattr(report.documents, expected) == 8
+        assert report.stored_records > 0

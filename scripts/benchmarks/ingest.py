@@ -6,8 +6,9 @@ takes turns in one process, and over Ray; the faster of the two is held against 
 
 Rates are those of a whole run but for the start of Ray and of its workers: from the first committed
 segment to the report for a first ingest, from a ready executor to the report for a rerun. The
-processor time of all processes is shown for each document; where other processes take part of the
-machine, that is the figure to compare, and rates below the floors are no verdict (exit status 3).
+processor time of all processes is shown for each document, their starts and Ray's own included: it
+falls with the number of documents. Where other processes take part of the machine, rates below the
+floors are no verdict (exit status 3).
 """
 
 from __future__ import annotations
@@ -128,9 +129,12 @@ def describe(executor: str, found: Round) -> None:
     """Print one round."""
     documents = found.first.report.documents.read
     costs = [1e6 * run.measured.own_cpu_s / documents for run in (found.first, found.again)]
-    print(f"{executor:7} first {found.chunks_per_s:,.0f} chunks/s, {costs[0]:.0f} us of processor ")
-    print(f"        a chunk; again {found.documents_per_s:,.0f} documents/s, {costs[1]:.0f} us a ")
-    print(f"        document; others: {found.first.measured.others}", flush=True)
+    print(
+        f"{executor:7} first {found.chunks_per_s:,.0f} chunks/s, {costs[0]:.0f} us a chunk; ",
+        end="",
+    )
+    print(f"again {found.documents_per_s:,.0f} documents/s, {costs[1]:.0f} us a document")
+    print(f"        others: {found.first.measured.others}", flush=True)
 
 
 def settings_of(home: Path, corpus: Path) -> Settings:

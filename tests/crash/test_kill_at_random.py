@@ -22,7 +22,7 @@ def test_an_ingest_in_one_process_survives_any_kill(index, run, uninterrupted, s
 @pytest.mark.ray
 @pytest.mark.rounds(1)
 def test_an_ingest_on_ray_survives_any_kill(index, run, uninterrupted, seed):
-    survives(index, run, uninterrupted, random.Random(1000 + seed), [], workers=2)
+    survives(index, run, uninterrupted, random.Random(1001 + seed), [], workers=2)
 
 
 def survives(index, run, uninterrupted, dice, arguments, *, workers):

@@ -62,9 +62,11 @@ def test_a_table_is_indexed_and_followed(executor, rehearsal, expected):
     assert report.records.deleted > 0
     assert_same_contents(contents_of(settings), expected(changed(texts)), places_moved=True)
 
-    report = ingest(settings, executor)
-    assert counts_of(report) == {"read": 152, "unchanged": 152}
-    assert not report.changed_anything
+    # One executor is enough for this: more workers only add their start.
+    if executor.name == "inline":
+        report = ingest(settings, executor)
+        assert counts_of(report) == {"read": 152, "unchanged": 152}
+        assert not report.changed_anything
 
 
 def changed(texts):

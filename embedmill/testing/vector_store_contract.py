@@ -364,6 +364,8 @@ def _two_versions(store: VectorStore) -> None:
     store.create_collection("newer", CollectionSpec(DIMENSION, "cosine", normalised=True))
     for name in ("notes", "newer"):
         store.upsert(name, a_batch(20, payloads=[{"version": name}] * 20))
+        # As before a publication: a service may take a moment until searches see them.
+        assert store.count(name) == 20
 
 
 def _seen(store: VectorStore) -> tuple[int, set[str]]:

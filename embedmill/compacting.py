@@ -205,8 +205,7 @@ class ShardCompactor:
             source = sources[number]
             vectors[row] = source.vectors[at]
             origin[row] = source.origin[at]
-            if source.run_of(at):
-                runs[row] = source.run_of(at)
+            runs[row] = source.run_of(at)
             if at in source.failures:
                 failures[row] = source.failures[at]
         return SegmentVectors(vectors, origin, failures, runs)

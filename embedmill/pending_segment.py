@@ -25,7 +25,7 @@ class DraftedDocument:
         same_as: for each chunk the (segment, row) whose vector may be taken, or (-1, -1).
         previous: the document's entry before this segment, None when it is new.
         deleted: the document is gone; it has no chunks.
-        run: that cut it, where that is another one than the segment's; "" otherwise.
+        run: that cut it, "" when that is not known; None: the one that commits the segment.
     """
 
     doc_id: str
@@ -37,7 +37,7 @@ class DraftedDocument:
     same_as: Sequence[tuple[int, int]]
     previous: LedgerEntry | None
     deleted: bool = False
-    run: str = ""
+    run: str | None = None
 
     @classmethod
     def deletion(cls, doc_id: str, entry: LedgerEntry) -> Self:
@@ -84,7 +84,7 @@ class PendingSegment:
                     0 if before is None else before.chunk_count,
                     document.uri,
                     document.metadata,
-                    document.run or None,
+                    document.run,
                 )
             )
             first += len(document.chunks)

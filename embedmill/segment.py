@@ -224,7 +224,8 @@ class SegmentVectors:
         origin: int8 per row: ``EMBEDDED``, ``REUSED``, ``DEDUPLICATED``, ``DEAD`` or
             ``SUPERSEDED``.
         failures: of the dead rows: (code, message).
-        runs: in which the model made the vectors of those rows that are not of ``run``.
+        runs: in which the model made the vectors of those rows that are not of ``run``; "" when
+            that is not known.
         run: in which it made the others, "" when that is not known.
     """
 

@@ -100,8 +100,7 @@ class SegmentWork:
             at = loan.source_row
             if hashes[at] == self._hashes[loan.row] and not absent[at]:
                 self.fill(loan.row, stored.vectors[at], origin)
-                if stored.run_of(at):
-                    self._runs[loan.row] = stored.run_of(at)
+                self._runs[loan.row] = stored.run_of(at)
 
     def wanted(self) -> list[int]:
         """Rows to be embedded, ascending: of each text that has no vector yet, the first."""

@@ -85,6 +85,11 @@ def test_files_of_before_runs_were_noted_are_read(index):
     found = origins(index, "a", 0)[0]
     assert (found.chunked_by, found.embedded_by) == ("", "")
     assert index.ingest({**TEXTS, "a": "one two three four\n\nlast"}).chunks.reused == 1
+    # What is not known is not said of the run that only took it over.
+    assert origins(index, "a", 0)[0].embedded_by == ""
+    index.compact()
+    kept = origins(index, "b", 0)[0]
+    assert (kept.chunked_by, kept.embedded_by) == ("", "")
 
 
 def test_an_equal_text_is_named_as_such(index):

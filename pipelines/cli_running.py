@@ -71,14 +71,15 @@ def running(
         choices: of this run.
         local: inline, whatever the settings say.
         ray: over Ray, whatever the settings say.
-        address: of a cluster.
+        address: of a cluster to run on, whatever the settings say.
         may_be_small: begin inline and leave it to the run to go on over Ray, unless the settings
             say where, or there is a cluster to work on.
     """
     stop = threading.Event()
     inline, workers = InlineExecutor(), _ray_executor(settings, address)
-    where = "inline" if local else "ray" if ray else settings.run.executor
-    if where == "auto" and (address or os.environ.get("RAY_ADDRESS") or not may_be_small):
+    # What is typed comes before what is in the file: a named cluster is where it runs.
+    where = "inline" if local else "ray" if ray or address else settings.run.executor
+    if where == "auto" and (os.environ.get("RAY_ADDRESS") or not may_be_small):
         where = "ray"
     with _stop_on_signals(stop), redirect_stdout(sys.stderr), shown(err) as on_progress:
         try:

@@ -11,6 +11,7 @@ from embedmill.executor import InlineExecutor
 from embedmill.run_report import read_reports
 from embedmill.testing.rehearsal import Rehearsal, made_up_texts
 from embedmill.workspace import LocalWorkspace
+from pipelines.cli_running import running
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
 from pipelines.small_run import SmallRun
@@ -140,3 +141,24 @@ def test_a_store_that_only_counts_is_asked_for_nothing_else(index):
         executor.close()
         assert getattr(report.documents, expected) == 8
         assert report.stored_records > 0
+
+
+@pytest.mark.parametrize(
+    ("executor", "typed", "begins"),
+    [
+        ("auto", {}, "inline"),
+        ("auto", {"address": "10.0.0.1:6379"}, "ray"),
+        ("inline", {}, "inline"),
+        ("inline", {"address": "10.0.0.1:6379"}, "ray"),
+        ("inline", {"ray": True}, "ray"),
+        ("ray", {}, "ray"),
+        ("ray", {"local": True}, "inline"),
+    ],
+)
+def test_what_is_typed_comes_before_the_settings(index, monkeypatch, executor, typed, begins):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    settings = index.settings(executor=executor)
+    choice = {"local": False, "may_be_small": True, **typed}
+    with running(settings, RunOptions(), **choice) as (first, options):
+        assert first.name == begins
+        assert (options.larger is None) == (executor != "auto" or bool(typed))

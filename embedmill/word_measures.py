@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, pairwise
 
+import numpy as np
+
+from embedmill.text_pieces import TextPieces
 from embedmill.tokenizer import (
     BLANKS,
     MeasuringCounter,
@@ -23,6 +26,8 @@ _LONGEST_WORD = 128
 # in another way than the others.
 _ANCHOR = "a"
 _WORD = re.compile(rf"[^{BLANKS}]+")
+# Text pieces end at these, words do not.
+_PARTING_PIECES_ONLY = "\v\f"
 _OTHER_BLANKS = "".join(
     chr(code) for code in range(0x3001) if chr(code).isspace() and chr(code) not in BLANKS
 )
@@ -47,7 +52,16 @@ def counting(window: TokenWindow) -> Callable[[Sequence[str]], list[int]]:
     if not adds_up(window, measure):
         return window.count
     overhead = window.overhead
-    return lambda texts: [overhead + sum(measure(words_of(text))) for text in texts]
+
+    def count(texts: Sequence[str]) -> list[int]:
+        if any(blank in text for text in texts for blank in _PARTING_PIECES_ONLY):
+            return [overhead + sum(measure(words_of(text))) for text in texts]
+        pieces = TextPieces.of(texts)
+        sizes = np.asarray(measure(pieces.distinct), np.int64)
+        counts: list[int] = (overhead + pieces.sums(sizes)).tolist()
+        return counts
+
+    return count
 
 
 def word_measure(counter: TokenCounter) -> WordMeasure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from embedmill.embedders.word_tokenizer import Pieces, WordTokenizer, words_of
 from embedmill.errors import PermanentError
 from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.settings import HashingEmbedderSettings
+from embedmill.text_pieces import Integers, TextPieces
 
 _Codes: TypeAlias = npt.NDArray[np.int64]
 # Codes of marks that are no words; they are not hashed.
@@ -70,26 +72,37 @@ class HashingEmbedder:
         """Embed ``texts``; see :class:`~embedmill.embedder.Embedder`."""
         prompt, limit = self._prompts[role], self.recipe.max_tokens
         whole = [prompt + text for text in texts]
-        codes = [np.fromiter(self._codes.of(text), np.int64) for text in whole]
-        kept = [row if len(row) <= limit else row[:limit] for row in codes]
+        codes, sizes = self._codes_of(whole)
+        kept = np.minimum(sizes, limit)
+        if len(codes) > kept.sum():
+            codes = codes[_places(sizes) < limit]
+        ends = np.append(0, np.cumsum(kept))
         step = self._rows_per_slice
-        slices = [slice(at, at + step) for at in range(0, len(texts), step)]
-        parts = [self._vectors(whole[rows], kept[rows]) for rows in slices]
-        vectors = np.concatenate([*parts, np.empty((0, self.recipe.dimension), np.float32)])
+        parts = [np.empty((0, self.recipe.dimension), np.float32)]
+        for at in range(0, len(texts), step):
+            rows = slice(at, at + step)
+            some = codes[ends[at] : ends[min(at + step, len(texts))]]
+            parts.append(self._vectors(whole[rows], some, kept[rows]))
+        vectors, failures = checked_rows(np.concatenate(parts), self.recipe)
         blank = [row for row, text in enumerate(texts) if not text or text.isspace()]
-        vectors, failures = checked_rows(vectors, self.recipe)
         failures |= {row: PermanentError("the text is blank", code="blank") for row in blank}
         vectors[blank] = np.nan
-        lengths = [0 if row in failures else len(tokens) for row, tokens in enumerate(kept)]
-        cut = sum(len(tokens) > limit for tokens in codes)
-        return EmbeddedTexts(vectors, failures, sum(lengths), cut)
+        kept[list(failures)] = 0
+        return EmbeddedTexts(vectors, failures, int(kept.sum()), int((sizes > limit).sum()))
 
-    def _vectors(self, texts: list[str], rows: list[_Codes]) -> Vectors:
+    def _codes_of(self, texts: Sequence[str]) -> tuple[_Codes, Integers]:
+        """The code of every token of some texts, and how many tokens each text has."""
+        pieces = TextPieces.of(texts)
+        made = list(map(self._codes.__getitem__, pieces.distinct))
+        sizes = np.fromiter(map(len, made), np.int64, len(made))
+        codes = np.fromiter(chain.from_iterable(made), np.int64, int(sizes.sum()))
+        return codes[pieces.spread(sizes)], pieces.sums(sizes)
+
+    def _vectors(self, texts: list[str], codes: _Codes, sizes: Integers) -> Vectors:
         dimension = self.recipe.dimension
-        codes = np.concatenate(rows)
-        row_of = np.repeat(np.arange(len(rows)), list(map(len, rows)))
+        row_of = np.repeat(np.arange(len(texts)), sizes)
         words = codes != _NO_WORD
-        table = _signed_counts(codes[words], row_of[words], (len(rows), dimension))
+        table = _signed_counts(codes[words], row_of[words], (len(texts), dimension))
         norms = np.linalg.norm(table, axis=1)
         for row in np.flatnonzero(norms == 0):
             tokens = words_of(texts[row])[: self.recipe.max_tokens]
@@ -98,6 +111,11 @@ class HashingEmbedder:
             norms[row] = 1.0
         vectors: Vectors = (table / norms[:, None]).astype(np.float32)
         return vectors
+
+
+def _places(sizes: Integers) -> Integers:
+    """0, 1, 2, ... for every text anew, as many as it has tokens."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def _signed_counts(

@@ -251,6 +251,8 @@ class BatchEmbeddingProvider(Protocol):
     * ``RefusedError``: the provider refused the request itself; repeating it is pointless.
     """
 
+    # Which way it sends jobs, as handles have it: jobs of one are not found by another.
+    kind: str
     limits: BatchLimits
 
     def submit(

@@ -39,12 +39,13 @@ def cancel_job(
         intent are open again.
 
     Raises:
-        RefusedError: it has ended.
+        RefusedError: it has ended, or was sent through another kind of provider.
         TransientError: the provider does not answer; nothing was given up.
     """
     intent = record.intent
     if record.outcome is not None:
         raise RefusedError(f"embedding job {intent.key} has ended: {record.outcome.status}")
+    record.require_provider(provider.kind)
     handle = record.handle
     if handle is None:
         handle = _found(record, provider, clock, sleep, policy or JobPolicy())

@@ -20,7 +20,7 @@ import pyarrow as pa
 from embedmill.batch_provider import JobHandle
 from embedmill.embedder import Vectors
 from embedmill.embedding_job import Buckets
-from embedmill.errors import DamagedFileError
+from embedmill.errors import DamagedFileError, RefusedError
 from embedmill.job_requests import Requests
 from embedmill.job_rows import Rows
 from embedmill.parquet_files import from_parquet, to_parquet
@@ -44,6 +44,8 @@ class Intent:
         bytes: of the file.
         tokens: as counted here.
         canaries: requests with known answers, at the beginning of the file.
+        provider: kind of the provider that it is sent through; "" in records of before this was
+            written down.
     """
 
     key: str
@@ -54,6 +56,7 @@ class Intent:
     bytes: int
     tokens: int
     canaries: int = 0
+    provider: str = ""
 
     def rows(self) -> dict[SegmentKey, Sequence[int]]:
         """Rows by segment."""
@@ -111,6 +114,26 @@ class JobRecord:
     intent: Intent
     handle: JobHandle | None
     outcome: JobOutcome | None
+
+    def require_provider(self, kind: str) -> None:
+        """Make sure that a job is asked about where it was sent.
+
+        A job that may have been sent another way would be looked for in vain, and paid for again.
+
+        Raises:
+            RefusedError: it was sent, or is about to be, through another kind of provider.
+        """
+        sent = self.handle.provider if self.handle else self.intent.provider
+        if sent not in {kind, ""}:
+            was = "was" if self.handle else "may have been"
+            raise RefusedError(
+                f"embedding job {self.intent.key} {was} sent through {sent}; the settings name "
+                f"{kind}, which knows nothing of it",
+                code="other-jobs",
+                hint="set embedder.jobs_through as it was (cohere: embed_jobs, cohere_batches: "
+                "batches) and run again until the job has ended, or end it there with: embedmill "
+                f"jobs cancel {self.intent.key}",
+            )
 
 
 class JobRecords:

@@ -75,6 +75,7 @@ class JobRunner:
             self._history.remember(outcome.tried(), outcome.alone, outcome.dead)
             self._count_ended(key, outcome)
         for record in parts.records.open():
+            record.require_provider(parts.provider.kind)
             self._known.add(record.intent.key)
             self._desk.take_up(record)
             self._quota.created(record.intent.created)
@@ -342,6 +343,7 @@ class JobRunner:
             bytes=file.bytes,
             tokens=file.tokens,
             canaries=packed.canaries,
+            provider=self._p.provider.kind,
         )
         self._known.add(key)
         self._quota.created(now)

@@ -60,6 +60,7 @@ class CohereJobProvider:
         Raises:
             SettingsError: the key is not set.
         """
+        self.kind = PROVIDER
         self.limits = limits or cohere_limits(settings)
         self._recipe = recipe
         self._now = now

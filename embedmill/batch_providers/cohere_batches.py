@@ -66,6 +66,7 @@ class CohereBatchProvider:
         Raises:
             SettingsError: the key is not set.
         """
+        self.kind = BATCHES
         self.limits = limits or batch_limits(settings)
         self._recipe = recipe
         self._http = CohereHttp(

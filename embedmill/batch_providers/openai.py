@@ -92,6 +92,7 @@ class OpenAIBatchProvider:
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
     ) -> None:
+        self.kind = dialect.provider
         self.limits = limits
         self._recipe = recipe
         self._dialect = dialect

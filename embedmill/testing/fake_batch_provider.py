@@ -88,6 +88,7 @@ class FakeBatchProvider:
     """See :class:`~embedmill.batch_provider.BatchEmbeddingProvider` and the module.
 
     Attributes:
+        kind: of its handles.
         limits: that it states.
         recipe: of its vectors.
         bill: what was charged for.
@@ -117,6 +118,7 @@ class FakeBatchProvider:
             listed_after_s: a job is missing from listings for so long.
             poison: a text with this word is refused, and with it its request.
         """
+        self.kind = "fake"
         self.limits = limits or BatchLimits(window_s=86_400)
         settings = HashingEmbedderSettings(kind="hashing", dimension=dimension)
         self.recipe: EmbeddingRecipe = hashing_recipe(settings, "cosine")

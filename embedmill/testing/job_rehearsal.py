@@ -66,6 +66,7 @@ class CrashingProvider:
     """A provider whose submissions and cancellations happen in a process."""
 
     def __init__(self, real: BatchEmbeddingProvider, process: Process) -> None:
+        self.kind = real.kind
         self.limits = real.limits
         self._real = real
         self._process = process

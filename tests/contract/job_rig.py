@@ -124,9 +124,9 @@ class Rehearsals:
         self._open.append((None, server))
         return server
 
-    def another(self, provider, settings):
-        """Another recipe at the server of a provider."""
-        made = ServedProvider(provider.name, provider.server, provider.clock, **settings)
+    def another(self, provider, settings, name=None):
+        """Another recipe, or another way, at the server of a provider."""
+        made = ServedProvider(name or provider.name, provider.server, provider.clock, **settings)
         self._open.append((made, None))
         return made
 

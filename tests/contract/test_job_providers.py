@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("openai")
 pytest.importorskip("fastavro")
 
-from job_rig import KEY, PROVIDERS, Rehearsals
+from job_rig import KEY, PROVIDERS, Rehearsals, template_of
 
-from embedmill.errors import StopRunError
+from embedmill.errors import RefusedError, StopRunError
 from embedmill.executor import InlineExecutor
 from embedmill.job_cancelling import cancel_job
 from embedmill.job_records import JobRecords
@@ -227,6 +227,34 @@ def test_a_job_that_was_cancelled_is_followed_by_one_for_the_rest(rehearsals, pr
     # What was done is lost at Cohere, and only there.
     settled(made, lost=0 if made.provider.limits.cancelled_rows_are_kept else 3)
     assert {record.outcome.status for record in made.records()} == {"cancelled", "succeeded"}
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_job_that_may_exist_is_not_sent_again_through_cohere_s_other_way(rehearsals, moment):
+    made = begun(rehearsals, "cohere", [])
+    whole = Process()
+    made.run(whole)
+    number = 1 + [effect.kind for effect in whole.effects].index("submit")
+    made = begun(rehearsals, "cohere", [])
+    with pytest.raises(Crash):
+        made.run(Process(number, moment))
+    one_way, template = made.provider, made.template
+    made.provider = rehearsals.another(
+        one_way, {"model": "embed-english-light-v3.0"}, "cohere_batches"
+    )
+    made.template = template_of(made.provider)
+    assert made.provider.recipe == one_way.recipe
+    (record,) = made.records()
+    with pytest.raises(RefusedError, match="through cohere; the settings name") as refused:
+        made.run()
+    assert record.intent.key in refused.value.hint
+    records = JobRecords(made.workspace, "jobs", made.names)
+    with pytest.raises(RefusedError, match="may have been sent through cohere"):
+        cancel_job(record, records, made.provider, clock=made.clock, sleep=made.clock.sleep)
+    made.provider, made.template = one_way, template
+    made.clock.sleep(1)
+    made.run()
+    settled(made)
 
 
 @pytest.mark.parametrize("provider", OTHER)

@@ -1,5 +1,6 @@
 """Records of embedding jobs: what was written is read, or found damaged."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from embedmill.batch_provider import JobHandle
 from embedmill.embedding_job import Buckets
-from embedmill.errors import DamagedFileError
+from embedmill.errors import DamagedFileError, RefusedError
 from embedmill.job_records import Intent, JobOutcome, JobRecord, JobRecords, job_key
 from embedmill.job_requests import Requests
 from embedmill.segment import SegmentKey
@@ -50,6 +51,29 @@ def test_a_job_is_read_as_it_was_written(records):
     assert list(records.all()) == [JobRecord(INTENT, HANDLE, OUTCOME)]
     assert list(records.open()) == []
     assert list(records.outcomes()) == [("key-1", OUTCOME)]
+
+
+@pytest.mark.parametrize(
+    ("record", "refused"),
+    [
+        (JobRecord(replace(INTENT, provider="one"), None, None), True),
+        (JobRecord(replace(INTENT, provider="other"), None, None), False),
+        # Of before it was written down.
+        (JobRecord(INTENT, None, None), False),
+        # What was sent is known better from the job itself.
+        (JobRecord(INTENT, replace(HANDLE, provider="one"), None), True),
+        (
+            JobRecord(replace(INTENT, provider="one"), replace(HANDLE, provider="other"), None),
+            False,
+        ),
+    ],
+)
+def test_a_job_is_asked_about_where_it_was_sent(record, refused):
+    if not refused:
+        record.require_provider("other")
+        return
+    with pytest.raises(RefusedError, match=r"key-1 .* sent through one"):
+        record.require_provider("other")
 
 
 def test_rows_are_known_by_segment():

@@ -1,6 +1,6 @@
 """Voyage's embedding models: what they return and take. Dated data: no call asks for it.
 
-From Voyage's documentation (embeddings, rate limits) as of :data:`AS_OF`.
+From Voyage's documentation (embeddings, rate limits, batch inference) as of :data:`AS_OF`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class VoyageModel:
         request_tokens: of all texts of one request; each counts up to the window.
         window: tokens of one text.
         quantised: whether other types than floats may be asked for.
+        jobs: whether Voyage's Batch API takes it.
     """
 
     dimension: int
@@ -31,6 +32,7 @@ class VoyageModel:
     request_tokens: int
     window: int = 32_000
     quantised: bool = True
+    jobs: bool = True
 
 
 VOYAGE_MODELS: Final = {
@@ -41,8 +43,8 @@ VOYAGE_MODELS: Final = {
     "voyage-3.5": VoyageModel(1024, _SHORTER, 320_000),
     "voyage-3.5-lite": VoyageModel(1024, _SHORTER, 1_000_000),
     "voyage-code-3": VoyageModel(1024, _SHORTER, 120_000),
-    "voyage-finance-2": VoyageModel(1024, (1024,), 120_000, quantised=False),
-    "voyage-law-2": VoyageModel(1024, (1024,), 120_000, 16_000, quantised=False),
+    "voyage-finance-2": VoyageModel(1024, (1024,), 120_000, quantised=False, jobs=False),
+    "voyage-law-2": VoyageModel(1024, (1024,), 120_000, 16_000, quantised=False, jobs=False),
 }
 # Of a model that is not listed: the strictest of the caps.
 UNLISTED_REQUEST_TOKENS: Final = 120_000

@@ -84,6 +84,16 @@ class VoyageEmbedderSettings(Frozen):
             raise PydanticCustomError(
                 "vector_type", "{model} sends floats only", {"model": self.model}
             )
+        if self.mode != "realtime" and known is not None and not known.jobs:
+            raise PydanticCustomError(
+                "mode",
+                "{mode} is not for {model}: Voyage's Batch API takes {able}",
+                {
+                    "mode": self.mode,
+                    "model": self.model,
+                    "able": ", ".join(name for name, it in VOYAGE_MODELS.items() if it.jobs),
+                },
+            )
         return self
 
     @property

@@ -184,6 +184,11 @@ def test_settings_of_a_server_that_cannot_work_are_refused(more, said):
             {"kind": "voyage", "model": "voyage-law-2", "vector_type": "int8"},
             "floats only",
         ),
+        (
+            VoyageEmbedderSettings,
+            {"kind": "voyage", "model": "voyage-finance-2", "mode": "batch"},
+            "voyage-4-large",
+        ),
         (CohereEmbedderSettings, {"kind": "cohere", "model": "embed-v9"}, "embed-v4.0"),
         (CohereEmbedderSettings, {"kind": "cohere", "dimensions": 2048}, "256 or 512"),
         (CohereEmbedderSettings, {"kind": "cohere", "base64": True, "vector_type": "int8"}, "64"),

@@ -44,6 +44,7 @@ def limits_of(settings: RateBudgetSettings) -> Limits:
     return Limits(
         requests=_part(settings.requests_per_minute, share),
         tokens=_part(settings.tokens_per_minute, share),
+        inputs=_part(settings.inputs_per_minute, share),
         concurrent=_part(settings.concurrent_requests, share),
         money=_part(money, share),
         price=round(price * NANO / 1_000),

@@ -45,6 +45,9 @@ if not state.now then
            total_tokens = 0, refusals = 0, successes = 0, spent = 0}
   state.cool_since, state.cool_until = now - limits.ramp, now - limits.ramp
 end
+-- Absent in a budget, or from one who asks, of before there was this meter.
+state.free_inputs, state.total_inputs = state.free_inputs or now, state.total_inputs or 0
+limits.inputs, given.inputs = limits.inputs or 0, given.inputs or 0
 state.now = now
 local day = math.floor(now / (86400 * SECOND))
 if state.day ~= day then state.day, state.spent = day, 0 end
@@ -88,7 +91,8 @@ end
 local function add(meter, part, amount)
   state['total_' .. meter] = state['total_' .. meter] + amount
   local key = name .. ':' .. meter
-  redis.call('HINCRBY', key, text(part), text(amount))
+  -- Minus zero becomes zero.
+  redis.call('HINCRBY', key, text(part), text(amount + 0))
   redis.call('EXPIRE', key, KEPT)
   return part
 end
@@ -176,9 +180,12 @@ local function ramped(takes_up)
   return math.floor(takes_up * 2 * limits.ramp / (limits.ramp + passed))
 end
 
-local function correct(lease, tokens, requests)
-  change('requests', lease.request_part, 1, requests)
+local function correct(lease, tokens, sent)
+  change('requests', lease.request_part, 1, sent and 1 or 0)
   change('tokens', lease.token_part, lease.charged, charged('tokens', tokens))
+  if lease.input_part then
+    change('inputs', lease.input_part, lease.inputs, sent and charged('inputs', lease.inputs) or 0)
+  end
   state.spent = state.spent + price_of(tokens) - price_of(lease.tokens)
 end
 
@@ -222,11 +229,12 @@ local function places()
   return limits.concurrent == 0 and few or math.min(few, limits.concurrent)
 end
 
-local function first_start(tokens)
+local function first_start(tokens, inputs)
   local start = math.max(now, state.last_start)
   while true do
     local later = meter_start('requests', start, 1)
     later = meter_start('tokens', later, tokens)
+    later = meter_start('inputs', later, inputs)
     if later == start then return start end
     start = later
   end
@@ -236,11 +244,13 @@ local function grant(start, cost, tenants)
   drop('waiting', given.ticket)
   state.last_start = start
   local arrival, tokens = start + limits.transit, charged('tokens', given.tokens)
+  local inputs = charged('inputs', given.inputs)
   pack('leases', given.ticket, {
     ['until'] = start + given.hold, granted = now, start = start, tokens = given.tokens,
-    charged = tokens,
+    charged = tokens, inputs = inputs,
     request_part = take('requests', start, arrival, 1, ramped(share('requests', 1))),
     token_part = take('tokens', start, arrival, tokens, ramped(share('tokens', tokens))),
+    input_part = take('inputs', start, arrival, inputs, ramped(share('inputs', inputs))),
   })
   local tenant = tenants[given.tenant]
   tenant.used = tenant.used + math.floor(math.max(1, cost) / given.weight)
@@ -251,6 +261,7 @@ end
 local function ask()
   forget_parts('requests')
   forget_parts('tokens')
+  forget_parts('inputs')
   local leases, in_flight = live('leases')
   local waiting = live('waiting')
   local tenants, count = live('tenants')
@@ -261,7 +272,8 @@ local function ask()
   if given.whole > 0 and limits.money > 0 and state.spent + price_of(given.whole) > limits.money then
     return {'money', in_flight > 0 and SOON or 0, since}
   end
-  local cost = math.max(share('requests', 1), share('tokens', charged('tokens', given.tokens)))
+  local tokens, inputs = charged('tokens', given.tokens), charged('inputs', given.inputs)
+  local cost = math.max(share('requests', 1), share('tokens', tokens), share('inputs', inputs))
   cost = ramped(cost)
   local tenant = tenants[given.tenant]
   if not tenant then
@@ -286,7 +298,7 @@ local function ask()
   local ahead, ahead_cost = ahead_of(waiting, tenants, since)
   if now < state.cool_until then return later('cooling', state.cool_until - now) end
   if in_flight + ahead >= places() then return later('rate', SOON) end
-  local start = first_start(charged('tokens', given.tokens))
+  local start = first_start(tokens, inputs)
   local horizon = count > 1 and AHEAD_SHARED or AHEAD
   local turn = start + ahead_cost - now
   if turn > horizon then
@@ -299,7 +311,7 @@ end
 local function settle()
   local lease = ended(given.ticket)
   if not lease then return {} end
-  correct(lease, given.tokens < 0 and lease.tokens or given.tokens, 1)
+  correct(lease, given.tokens < 0 and lease.tokens or given.tokens, true)
   if lease.granted >= state.cool_until then
     state.refusals, state.successes = 0, state.successes + 1
   end
@@ -308,7 +320,7 @@ end
 
 local function throttle()
   local lease = ended(given.ticket)
-  if lease then correct(lease, lease.tokens, 1) end
+  if lease then correct(lease, lease.tokens, true) end
   if not lease or lease.granted >= state.cool_since then
     state.refusals, state.cool_since = state.refusals + 1, now
   end
@@ -322,7 +334,7 @@ end
 local function withdraw()
   drop('waiting', given.ticket)
   local lease = ended(given.ticket)
-  if lease then correct(lease, 0, 0) end
+  if lease then correct(lease, 0, false) end
   return {}
 end
 

@@ -30,6 +30,8 @@ _IDLE = SECOND
 _FIRST_PAUSE, _LONGEST_PAUSE = SECOND // 4, 30 * SECOND
 
 Why = Literal["granted", "rate", "cooling", "money"]
+# Of requests, tokens and inputs.
+Amounts = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Limits:
     Attributes:
         requests: in a window.
         tokens: in a window.
+        inputs: texts in a window.
         concurrent: requests that are on their way at a time.
         money: nanodollars in all.
         price: nanodollars for a thousand tokens.
@@ -49,6 +52,7 @@ class Limits:
 
     requests: int | None = None
     tokens: int | None = None
+    inputs: int | None = None
     concurrent: int | None = None
     money: int | None = None
     price: int = 0
@@ -59,7 +63,8 @@ class Limits:
     @property
     def need_totals(self) -> bool:
         """Whether a piece of work has to say beforehand how much it is in all."""
-        return any(limit is not None for limit in (self.requests, self.tokens, self.money))
+        limits = (self.requests, self.tokens, self.inputs, self.money)
+        return any(limit is not None for limit in limits)
 
     def price_of(self, tokens: int) -> int:
         """Nanodollars."""
@@ -84,6 +89,7 @@ class Ask:
         hold: microseconds after its start until its holder counts as dead.
         since: of the first answer to the piece of work that this request is a part of; 0 for the
             first. Older pieces go first, so that what was begun ends.
+        inputs: texts of it.
         whole: tokens of all requests of this piece of work; 0: it was begun, and is finished
             whatever it costs.
         tenant: shares with others by weight.
@@ -98,6 +104,7 @@ class Ask:
     tokens: int
     hold: int
     since: int = 0
+    inputs: int = 0
     whole: int = 0
     tenant: str = ""
     weight: int = 1
@@ -132,9 +139,8 @@ class _Lease:
     start: int
     holder: str
     tokens: int
-    charged: int
-    request_part: int
-    token_part: int
+    taken: Amounts
+    parts: Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,8 @@ class RateBudget:
         self._stated = UNSTATED
         self._requests = Meter(limits.requests, limits.window, now)
         self._tokens = Meter(limits.tokens, limits.window, now)
+        self._inputs = Meter(limits.inputs, limits.window, now)
+        self._meters = (self._requests, self._tokens, self._inputs)
         self._leases: dict[str, _Lease] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._tenants: dict[str, _Tenant] = {}
@@ -181,7 +189,8 @@ class RateBudget:
         if ask.whole and not self._affordable(ask.whole):
             # What is on its way may turn out to cost less.
             return Answer("money", _SOON if self._leases else 0, since)
-        cost = self._cost(ask.tokens, now)
+        amounts = self._charged(1, ask.tokens, ask.inputs)
+        cost = self._cost(amounts, now)
         tenant = self._tenant(ask.tenant, now)
         ahead = self._ahead(ask, since, tenant.used)
         if now < self._cool_until:
@@ -189,14 +198,14 @@ class RateBudget:
         places = self._places(now)
         if places is not None and len(self._leases) + len(ahead) >= places:
             return self._later(ask, since, now, "rate", _SOON, cost)
-        start = self._start(ask.tokens, now)
+        start = self._start(amounts, now)
         horizon = _AHEAD_SHARED if len(self._tenants) > 1 else _AHEAD
         turn = start + sum(waiting.cost for waiting in ahead) - now
         if turn > horizon:
             # Replies may show that there is more room: whoever is next asks often.
             wait = min(turn - horizon // 2, (len(ahead) + 1) * (horizon // 2))
             return self._later(ask, since, now, "rate", wait, cost)
-        self._grant(ask, start, now, cost)
+        self._grant(ask, amounts, start, now)
         return Answer("granted", start - now, since)
 
     def settle(self, ticket: str, tokens: int | None, now: int) -> None:
@@ -245,11 +254,11 @@ class RateBudget:
         self._waiting.pop(ticket, None)
         lease = self._leases.pop(ticket, None)
         if lease is not None:
-            self._correct(lease, 0, now, requests=0)
+            self._correct(lease, 0, now, sent=False)
 
     def _forget(self, now: int) -> None:
-        self._requests.forget(now)
-        self._tokens.forget(now)
+        for meter in self._meters:
+            meter.forget(now)
         for ticket in [name for name, lease in self._leases.items() if lease.until <= now]:
             del self._leases[ticket]
         for ticket in [name for name, waiting in self._waiting.items() if waiting.until <= now]:
@@ -314,41 +323,51 @@ class RateBudget:
         few = 1 + self._successes
         return few if self._limits.concurrent is None else min(few, self._limits.concurrent)
 
-    def _cost(self, tokens: int, now: int) -> int:
+    def _charged(self, requests: int, tokens: int, inputs: int) -> Amounts:
+        return (
+            self._requests.charged(requests),
+            self._tokens.charged(tokens),
+            self._inputs.charged(inputs),
+        )
+
+    def _cost(self, amounts: Amounts, now: int) -> int:
         """The time that a request takes up: more of it while everybody is careful."""
-        share = max(self._requests.share(1), self._tokens.share(self._tokens.charged(tokens)))
-        return self._ramped(share, now)
+        pairs = zip(self._meters, amounts, strict=True)
+        return self._ramped(max(meter.share(amount) for meter, amount in pairs), now)
 
     def _ramped(self, share: int, now: int) -> int:
         """Half the rate after a cool-down, all of it at the end of the ramp."""
         ramp, passed = self._limits.ramp, max(0, now - self._cool_until)
         return share if passed >= ramp else share * 2 * ramp // (ramp + passed)
 
-    def _start(self, tokens: int, now: int) -> int:
+    def _start(self, amounts: Amounts, now: int) -> int:
         start = max(now, self._last_start)
         while True:
-            later = self._tokens.start(self._requests.start(start, 1), self._tokens.charged(tokens))
+            later = start
+            for meter, amount in zip(self._meters, amounts, strict=True):
+                later = meter.start(later, amount)
             if later == start:
                 return start
             start = later
 
-    def _grant(self, ask: Ask, start: int, now: int, cost: int) -> None:
+    def _grant(self, ask: Ask, amounts: Amounts, start: int, now: int) -> None:
         self._waiting.pop(ask.ticket, None)
         self._last_start = start
         arrival = start + self._limits.transit
-        charged = self._tokens.charged(ask.tokens)
-        request_share = self._ramped(self._requests.share(1), now)
-        token_share = self._ramped(self._tokens.share(charged), now)
+        requests, tokens, inputs = (
+            meter.take(start, arrival, amount, self._ramped(meter.share(amount), now))
+            for meter, amount in zip(self._meters, amounts, strict=True)
+        )
         self._leases[ask.ticket] = _Lease(
             until=start + ask.hold,
             granted=now,
             start=start,
             holder=ask.holder,
             tokens=ask.tokens,
-            charged=charged,
-            request_part=self._requests.take(start, arrival, 1, request_share),
-            token_part=self._tokens.take(start, arrival, charged, token_share),
+            taken=amounts,
+            parts=(requests, tokens, inputs),
         )
+        cost = self._cost(amounts, now)
         self._tenants[ask.tenant].used += max(1, cost) // ask.weight
         self.spent += self._limits.price_of(ask.tokens)
 
@@ -359,8 +378,11 @@ class RateBudget:
         self._waiting[ask.ticket] = _Waiting(since, until, ask.tenant, ask.weight, cost)
         return Answer(why, wait, since)
 
-    def _correct(self, lease: _Lease, tokens: int, now: int, *, requests: int = 1) -> None:
-        charged = self._tokens.charged(tokens)
-        self._requests.change(lease.request_part, 1, now, requests)
-        self._tokens.change(lease.token_part, lease.charged, now, charged)
+    def _correct(self, lease: _Lease, tokens: int, now: int, *, sent: bool = True) -> None:
+        requests, _, inputs = lease.taken if sent else (0, 0, 0)
+        actual = self._charged(requests, tokens, inputs)
+        for meter, part, taken, used in zip(
+            self._meters, lease.parts, lease.taken, actual, strict=True
+        ):
+            meter.change(part, taken, now, used)
         self.spent += self._limits.price_of(tokens) - self._limits.price_of(lease.tokens)

@@ -58,6 +58,12 @@ class RateBudgetSettings(Frozen):
     tokens_per_minute: int | None = Field(
         default=None, gt=0, description="Without it the provider's refusals slow everybody down."
     )
+    inputs_per_minute: int | None = Field(
+        default=None,
+        gt=0,
+        description="Texts, whatever the requests: how Cohere limits an account (2,000). Without "
+        "it the provider's refusals slow everybody down.",
+    )
     concurrent_requests: int | None = Field(
         default=None, gt=0, description="Requests that are on their way at a time."
     )

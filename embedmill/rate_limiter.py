@@ -2,8 +2,8 @@
 
 .. code-block:: python
 
-    turn = limiter.turn(tokens_of_all_requests)
-    permit = turn.acquire(tokens)      # waits
+    turn = limiter.turn(tokens_of_all_requests, texts_of_them)
+    permit = turn.acquire(tokens, texts)      # waits
     try:
         reply = send()
     except RateLimitedError as error:
@@ -116,26 +116,30 @@ class RateLimiter:
             self.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def turn(self, tokens: int = 0) -> Turn:
+    def turn(self, tokens: int = 0, inputs: int = 0) -> Turn:
         """A piece of work of one or more requests, which is finished once it was begun.
 
         Args:
             tokens: of all its requests: money that is not there for them is not spent on a part.
+            inputs: texts of all its requests.
 
         Raises:
-            StopRunError: so many tokens take longer than the piece of work may.
+            StopRunError: so much takes longer than the piece of work may.
         """
-        limit = self.limits.tokens
-        takes = 0.0 if limit is None else tokens * self.limits.window / limit / SECOND
+        self._require_in_time(tokens, self.limits.tokens, "tokens")
+        self._require_in_time(inputs, self.limits.inputs, "texts")
+        return Turn(self, tokens)
+
+    def _require_in_time(self, amount: int, limit: int | None, what: str) -> None:
+        takes = 0.0 if limit is None else amount * self.limits.window / limit / SECOND
         if takes > _IN_TIME * self.holder.deadline_s:
             raise StopRunError(
-                f"{tokens:,} tokens of one segment take {takes:,.0f} s at {limit:,} tokens a "
+                f"{amount:,} {what} of one segment take {takes:,.0f} s at {limit:,} {what} a "
                 f"minute; a worker that is silent for {self.holder.deadline_s:,.0f} s is replaced",
                 code="call-deadline",
                 hint=f"set run.call_deadline_s to {math.ceil(2 * takes)}, or embed such segments "
                 "through embedding jobs; run.segment_chunks makes new segments smaller",
             )
-        return Turn(self, tokens)
 
     def tokens_per_request(self, most: int) -> int:
         """How many tokens a request may have: so few that nearly all of a limit can be used."""
@@ -144,6 +148,11 @@ class RateLimiter:
         # Smaller ones would meet the limit of requests first.
         requests = min(self.limits.requests or _PER_WINDOW, _PER_WINDOW)
         return max(1, min(most, self.limits.tokens // requests))
+
+    def inputs_per_request(self, most: int) -> int:
+        """How many texts a request may have: so many that full requests use up the limit."""
+        limit = self.limits.inputs
+        return most if limit is None else limit // -(-limit // most)
 
     def heed(self, headers: Mapping[str, str]) -> None:
         """Learn the account's limits from a reply: they bind where the settings' are higher."""
@@ -208,11 +217,12 @@ class Turn:
         self._opened = False
         self._opening = threading.Lock()
 
-    def acquire(self, tokens: int) -> Permit:
+    def acquire(self, tokens: int, inputs: int = 1) -> Permit:
         """Wait until a request may be sent.
 
         Args:
             tokens: of the request: an estimate that is not too low.
+            inputs: texts of the request.
 
         Raises:
             RateLimitedError: the first permit of this turn would take too long; nothing was sent.
@@ -223,16 +233,16 @@ class Turn:
             # Whether it is begun at all, the first of several threads finds out.
             with self._opening:
                 if not self._opened:
-                    return self._acquired(tokens)
-        return self._acquired(tokens)
+                    return self._acquired(tokens, inputs)
+        return self._acquired(tokens, inputs)
 
-    def _acquired(self, tokens: int) -> Permit:
+    def _acquired(self, tokens: int, inputs: int) -> Permit:
         limiter = self._limiter
         ticket = limiter.ticket()
         began, late = limiter.clock(), 0
         while True:
             asked = limiter.clock()
-            answer = limiter.ask(self._ask(ticket, tokens))
+            answer = limiter.ask(self._ask(ticket, tokens, inputs))
             self._since = answer.since
             wait = answer.wait / SECOND
             if answer.why == "money" and not wait:
@@ -252,11 +262,12 @@ class Turn:
             late += 1
             limiter.keeper.withdraw(ticket)
 
-    def _ask(self, ticket: str, tokens: int) -> Ask:
+    def _ask(self, ticket: str, tokens: int, inputs: int) -> Ask:
         holder = self._limiter.holder
         return Ask(
             ticket=ticket,
             tokens=tokens,
+            inputs=inputs,
             whole=0 if self._opened else max(self._tokens, tokens),
             hold=round(holder.hold_s * SECOND),
             since=self._since,

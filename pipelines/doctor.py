@@ -189,6 +189,7 @@ def _rates(settings: Settings) -> str:
     limits = (
         (budget.requests_per_minute, "requests a minute"),
         (budget.tokens_per_minute, "tokens a minute"),
+        (budget.inputs_per_minute, "texts a minute"),
         (budget.concurrent_requests, "requests at a time"),
     )
     told = ", ".join(f"{limit:,} {what}" for limit, what in limits if limit is not None)

@@ -138,7 +138,7 @@ class RemoteEmbedder:
         if self._limiter.limits.need_totals:
             # What cannot be paid for as a whole is not begun.
             groups = list(groups)
-        turn = self._limiter.turn(sum(rows.counts))
+        turn = self._limiter.turn(sum(rows.counts), sum(count > 0 for count in rows.counts))
         self._all(partial(self._group, turn, rows), rows, groups)
         rows.vectors[list(rows.failures)] = np.nan
         return EmbeddedTexts(rows.vectors, rows.failures, sum(rows.tokens), rows.truncated)
@@ -149,11 +149,12 @@ class RemoteEmbedder:
         Texts are counted as they are wanted: requests go out meanwhile.
         """
         most = self._limiter.tokens_per_request(self._limits.tokens)
+        most_texts = self._limiter.inputs_per_request(self._limits.texts)
         group: list[int] = []
         tokens = 0
         for row in self._counted(rows):
             # A text that exceeds a request alone is sent as well: ours is an estimate.
-            if group and (len(group) == self._limits.texts or tokens + rows.counts[row] > most):
+            if group and (len(group) >= most_texts or tokens + rows.counts[row] > most):
                 yield group
                 group, tokens = [], 0
             group.append(row)
@@ -213,7 +214,16 @@ class RemoteEmbedder:
                 failed.set()
                 raise
 
-        running = [self._threads.submit(unless_failed, group) for group in groups]
+        running = []
+        # Counting texts is work of the interpreter alone: done all at once, it would keep requests
+        # from going out and replies from being noticed.
+        room = threading.Semaphore(self._limits.under_way + READING)
+        for group in groups:
+            room.acquire()
+            if failed.is_set():
+                break
+            running.append(self._threads.submit(unless_failed, group))
+            running[-1].add_done_callback(lambda _: room.release())
         wait(running)
         for found in [future.result() for future in _worst_first(running)]:
             rows.failures |= found
@@ -237,7 +247,7 @@ class RemoteEmbedder:
             rows.tokens.append(self._prove(turn, rows.role))
             raise
         self._proved = True
-        rows.vectors[chosen] = answer.vectors
+        rows.vectors[_plain(chosen)] = answer.vectors
         for position, failure in answer.failures.items():
             rows.failures[chosen[position]] = failure
         rows.tokens.append(answer.tokens or expected)
@@ -271,7 +281,7 @@ class RemoteEmbedder:
             self._require_smaller(texts, tokens)
             with ExitStack() as wire:
                 wire.enter_context(self._wire)
-                permit = turn.acquire(tokens)
+                permit = turn.acquire(tokens, len(texts))
                 try:
                     reply = send()
                     # The provider is done with it: another one may be sent meanwhile.
@@ -324,6 +334,12 @@ def _worst_first(
         return int(isinstance(error, EmbedmillError) and not isinstance(error, StopRunError))
 
     return sorted(futures, key=rank)
+
+
+def _plain(rows: Sequence[int]) -> slice | Sequence[int]:
+    """Ascending rows, as a slice where none is left out: other threads run while it is copied."""
+    whole = rows[-1] - rows[0] + 1 == len(rows)
+    return slice(rows[0], rows[-1] + 1) if whole else rows
 
 
 def _unsendable(text: str) -> PermanentError | None:

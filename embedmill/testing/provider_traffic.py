@@ -23,6 +23,7 @@ class Sender:
         tenant: see ``Ask``.
         weight: see ``Ask``.
         requests: in one piece of work.
+        inputs: texts of its requests, from which one number is drawn.
     """
 
     sizes: Sequence[int] = (100,)
@@ -33,6 +34,7 @@ class Sender:
     tenant: str = ""
     weight: int = 1
     requests: int = 4
+    inputs: Sequence[int] = (1,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class _Work:
         return Ask(
             ticket=f"{self.name}-{self.number}",
             tokens=size,
+            inputs=self.traffic.dice.choice(self.sender.inputs),
             whole=0 if self.since else size,
             hold=5 * SECOND,
             tenant=self.sender.tenant,
@@ -125,7 +128,7 @@ class _Work:
             return
         arrives = traffic.now + traffic.dice.randint(0, self.sender.transit)
         tokens = self.sender.actual(ask.tokens)
-        traffic.arrivals.append(Arrival(arrives, tokens, ask.tenant))
+        traffic.arrivals.append(Arrival(arrives, tokens, ask.tenant, ask.inputs))
         if fate != "die":
             traffic.at(arrives + self.sender.latency, lambda: self.end(ask, fate, tokens))
 
@@ -139,24 +142,35 @@ class _Work:
         self.ask()
 
 
-def fullest(arrivals: Sequence[Arrival], window: int) -> tuple[int, int]:
-    """Most requests and most tokens in any window, wherever it begins."""
-    most = (0, 0)
-    first = requests = tokens = 0
+def fullest(arrivals: Sequence[Arrival], window: int) -> tuple[int, int, int]:
+    """Most requests, most tokens and most texts in any window, wherever it begins."""
+    most = inside = (0, 0, 0)
+    first = 0
     for arrival in arrivals:
-        requests, tokens = requests + 1, tokens + arrival.tokens
+        inside = _plus(inside, arrival, 1)
         while arrivals[first].time <= arrival.time - window:
-            requests, tokens = requests - 1, tokens - arrivals[first].tokens
+            inside = _plus(inside, arrivals[first], -1)
             first += 1
-        most = (max(most[0], requests), max(most[1], tokens))
+        most = (max(most[0], inside[0]), max(most[1], inside[1]), max(most[2], inside[2]))
     return most
 
 
-def emptiest(arrivals: Sequence[Arrival], window: int, begin: int, end: int) -> tuple[int, int]:
-    """Fewest requests and fewest tokens in any window that lies between two times.
+def _plus(counts: tuple[int, int, int], arrival: Arrival, sign: int) -> tuple[int, int, int]:
+    requests, tokens, inputs = counts
+    return requests + sign, tokens + sign * arrival.tokens, inputs + sign * arrival.inputs
+
+
+def emptiest(
+    arrivals: Sequence[Arrival], window: int, begin: int, end: int
+) -> tuple[int, int, int]:
+    """Fewest requests, tokens and texts in any window that lies between two times.
 
     It begins just after an arrival, or at the beginning: any other window holds as much or more.
     """
     starts = [begin, *[a.time + 1 for a in arrivals if begin <= a.time < end - window]]
-    inside = [[a.tokens for a in arrivals if start <= a.time < start + window] for start in starts]
-    return min(map(len, inside)), min(map(sum, inside))
+    inside = [[a for a in arrivals if start <= a.time < start + window] for start in starts]
+    return (
+        min(map(len, inside)),
+        min(sum(a.tokens for a in some) for some in inside),
+        min(sum(a.inputs for a in some) for some in inside),
+    )

@@ -69,6 +69,7 @@ def ask_of(ticket, dice):
         whole=dice.choice([0, 10, 9000]),
         tenant=dice.choice(["a", "b", "c"]),
         weight=dice.choice([1, 3]),
+        inputs=dice.choice([0, 1, 20, 96]),
         stated=StatedLimits(dice.choice([0, 0, 20]), dice.choice([0, 0, 0, 900, 30_000])),
     )
 
@@ -97,6 +98,7 @@ def maybe(lowest, highest):
         Limits,
         requests=maybe(1, 50),
         tokens=maybe(100, 50_000),
+        inputs=maybe(1, 500),
         concurrent=maybe(1, 4),
         money=maybe(10**6, 10**9),
         price=st.integers(0, 10**6),
@@ -130,6 +132,18 @@ def test_the_limits_hold_and_are_used_there_as_well(make):
     traffic.run([Sender(sizes=(400, 500))] * 4, MORNING + 100 * SECOND)
     assert fullest(traffic.arrivals, limits.window)[0] <= 600
     assert emptiest(traffic.arrivals, limits.window, MORNING, traffic.now)[0] >= 0.95 * 600
+
+
+def test_a_budget_of_before_there_was_a_limit_of_inputs_goes_on(make, port):
+    keeper = make(Limits(requests=2, inputs=100))
+    assert keeper.ask(Ask("a", 1, SECOND, inputs=60), MORNING).why == "granted"
+    client = redis.Redis(port=port)
+    client.hdel(keeper._key, "free_inputs", "total_inputs")
+    client.delete(f"{keeper._key}:inputs")
+    client.close()
+    keeper.settle("a", None, MORNING + SECOND)
+    assert keeper.ask(Ask("b", 1, SECOND, inputs=60), MORNING + 31 * SECOND).why == "granted"
+    assert keeper.ask(Ask("c", 1, SECOND, inputs=60), MORNING + 62 * SECOND).why == "rate"
 
 
 def test_the_money_of_a_day_is_there_again_on_the_next(make):

@@ -212,6 +212,16 @@ def test_limits_that_the_provider_states_are_kept_without_a_refusal(opened):
     assert sum(rig.slept) == pytest.approx(89, abs=3)
 
 
+def test_a_limit_of_texts_is_kept_without_a_refusal_and_nearly_all_of_it_is_used(opened):
+    rig = opened("cohere", rates=RateLimits(inputs=200))
+    embedder = rig.embedder(rate_budget={"inputs_per_minute": 200})
+    assert not embedder.embed([f"text {number}" for number in range(600)], "document").failures
+    rates = rig.server.account.rates
+    assert rates.refused == 0
+    assert [arrival.inputs for arrival in rates.arrivals] == [66] * 9 + [6]
+    assert sum(rig.slept) == pytest.approx(594 * 60 / 200, abs=3)
+
+
 def test_a_request_with_more_tokens_than_the_account_has_in_a_minute_is_sent_in_parts(opened):
     rig = opened("openai", rates=RateLimits(tokens=100))
     texts = [f"{number} " + "thirty tokens " * 6 for number in range(8)]

@@ -87,7 +87,7 @@ def share_used(arrivals, begin, end):
 
 def require_limits(rates, uses):
     """Every window is within the limits, nothing was refused, and all of it is accounted for."""
-    requests, tokens = fullest(rates.arrivals, LIMITS.window)
+    requests, tokens, _ = fullest(rates.arrivals, LIMITS.window)
     assert requests <= LIMITS.requests
     assert tokens <= LIMITS.tokens
     assert rates.refused == 0

@@ -24,6 +24,7 @@ def senders(draw, transit):
     dies = draw(st.sampled_from([0, 0, 5]))
     return Sender(
         sizes=draw(st.lists(st.integers(1, 4_000), min_size=1, max_size=4)),
+        inputs=draw(st.lists(st.integers(1, 96), min_size=1, max_size=3)),
         actual=lambda estimate: max(1, int(actual * estimate)),
         transit=draw(st.integers(0, transit)),
         latency=draw(st.integers(SECOND // 10, 3 * SECOND)),
@@ -45,6 +46,7 @@ def test_no_window_of_the_provider_holds_more_than_the_limits(data):
     limits = Limits(
         requests=data.draw(st.none() | st.integers(1, 300)),
         tokens=data.draw(st.none() | st.integers(4_000, 100_000)),
+        inputs=data.draw(st.none() | st.integers(96, 2_000)),
         concurrent=data.draw(st.none() | st.integers(1, 5)),
         window=10 * SECOND,
         transit=data.draw(st.integers(1, 2 * SECOND)),
@@ -56,9 +58,10 @@ def test_no_window_of_the_provider_holds_more_than_the_limits(data):
         # After a pause nothing may burst.
         traffic.now += data.draw(st.integers(0, 15 * SECOND))
         traffic.run(all_senders, traffic.now + 15 * SECOND)
-    requests, tokens = fullest(traffic.arrivals, limits.window)
+    requests, tokens, inputs = fullest(traffic.arrivals, limits.window)
     assert limits.requests is None or requests <= limits.requests
     assert limits.tokens is None or tokens <= limits.tokens
+    assert limits.inputs is None or inputs <= limits.inputs
 
 
 @pytest.mark.parametrize(
@@ -68,23 +71,30 @@ def test_no_window_of_the_provider_holds_more_than_the_limits(data):
         (Limits(requests=10**6, tokens=1_000_000), Sender(sizes=(7_500, 10_000, 9_000))),
         (Limits(tokens=1_000_000), Sender(sizes=(9_000,), latency=2 * SECOND)),
         (Limits(tokens=1_000_000), Sender(sizes=(9_000,), actual=lambda tokens: tokens * 2 // 3)),
+        (Limits(inputs=2_000), Sender(inputs=(95,))),
+        (Limits(requests=10**6, inputs=2_000), Sender(inputs=(1, 7, 30))),
         (Limits(requests=600), Sender(transit=SECOND, latency=0)),
         (Limits(requests=600), Sender(fate=lambda number: "lost" if number % 9 == 0 else "reply")),
     ],
-    ids=["requests", "tokens", "slow-replies", "estimates-too-high", "slow-network", "lost"],
+    ids=[
+        "requests",
+        "tokens",
+        "slow-replies",
+        "estimates-too-high",
+        "inputs",
+        "inputs-of-small-requests",
+        "slow-network",
+        "lost",
+    ],
 )
 def test_nearly_all_of_the_limit_is_used_in_every_minute(limits, sender):
     traffic = traffic_of(limits)
     traffic.run([sender] * 16, 3 * MINUTE)
     most = fullest(traffic.arrivals, limits.window)
     least = emptiest(traffic.arrivals, limits.window, SECOND, traffic.now)
-    for used, limit in ((most[0], limits.requests), (most[1], limits.tokens)):
-        assert limit is None or used <= limit
-    shares = [
-        used / limit
-        for used, limit in zip(least, (limits.requests, limits.tokens), strict=True)
-        if limit
-    ]
+    allowed = (limits.requests, limits.tokens, limits.inputs)
+    assert all(limit is None or used <= limit for used, limit in zip(most, allowed, strict=True))
+    shares = [used / limit for used, limit in zip(least, allowed, strict=True) if limit]
     assert max(shares) >= 0.95
 
 
@@ -135,6 +145,16 @@ def test_what_was_not_sent_is_free_again():
     budget.ask(ask("a"), 0)
     budget.withdraw("a", 1)
     assert budget.ask(ask("b"), 2).why == "granted"
+
+
+def test_inputs_that_were_sent_count_and_those_that_were_not_do_not():
+    budget = RateBudget(Limits(inputs=100), 0)
+    budget.ask(ask("a", inputs=80), 0)
+    budget.settle("a", 1, SECOND)
+    assert budget.ask(ask("b", inputs=30), SECOND).why == "rate"
+    budget.ask(ask("c", inputs=20), 58 * SECOND)
+    budget.withdraw("c", 58 * SECOND)
+    assert budget.ask(ask("d", inputs=20), 59 * SECOND).why == "granted"
 
 
 def test_an_estimate_that_was_too_high_is_corrected():

@@ -193,6 +193,20 @@ def test_requests_are_so_small_that_the_limit_can_be_used(requests, tokens, most
     assert rig.limiter.tokens_per_request(most) == size
 
 
+@pytest.mark.parametrize(
+    ("inputs", "size"), [(None, 96), (2000, 95), (96, 96), (100, 50), (10, 10), (1, 1)]
+)
+def test_requests_have_so_many_texts_that_full_ones_use_up_the_limit(inputs, size):
+    assert Rig(Limits(inputs=inputs)).limiter.inputs_per_request(96) == size
+
+
+def test_texts_that_take_longer_than_they_may_are_not_begun():
+    rig = Rig(Limits(inputs=2000), deadline_s=900)
+    rig.limiter.turn(10**9, 20_000)
+    with pytest.raises(StopRunError, match="1,500 s at 2,000 texts a minute"):
+        rig.limiter.turn(1, 50_000)
+
+
 def test_what_the_provider_states_binds_where_it_is_less_and_is_said_once(caplog):
     rig = Rig(Limits(requests=600, tokens=1000), share=0.5)
     for _ in range(3):

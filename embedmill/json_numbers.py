@@ -46,7 +46,7 @@ class NumbersItem:
     embedding: Vectors
 
 
-def numbers_body(body: bytes) -> tuple[list[NumbersItem], object] | None:
+def numbers_body(body: bytes | memoryview) -> tuple[list[NumbersItem], object] | None:
     """Vectors and usage of a reply; None where it is anything but lists of plain numbers."""
     if not _begins_with_a_list(body):
         return None
@@ -74,7 +74,7 @@ def numbers_line(line: bytes) -> tuple[str, list[NumbersItem], object] | None:
     return None
 
 
-def _begins_with_a_list(text: bytes) -> bool:
+def _begins_with_a_list(text: bytes | memoryview) -> bool:
     first = _FIRST.search(text, 0, _HEAD)
     return first is not None and first[1] == b"["
 

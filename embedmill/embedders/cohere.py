@@ -85,8 +85,12 @@ class CohereEndpoint:
 
     def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
         """See :class:`~embedmill.embedders.endpoint.Endpoint`."""
+        with reply.read() as content:
+            return self._answer(content, texts)
+
+    def _answer(self, content: memoryview, texts: Sequence[str]) -> Answer:
         try:
-            body = decode_lenient(reply.read(), _decode, CohereBody)
+            body = decode_lenient(content, _decode, CohereBody)
         except ValueError as error:
             raise TransientError(
                 f"{_doing(texts)}: the reply cannot be read: {error}", code="unreadable-reply"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,8 +29,8 @@ class Answer:
 class Pending(Protocol):
     """A reply that has begun: the provider has done its work."""
 
-    def read(self) -> bytes:
-        """All of it.
+    def read(self) -> AbstractContextManager[memoryview]:
+        """All of it, until the context ends: the memory is used again for other replies.
 
         Raises:
             TransientError: it broke off.

@@ -44,8 +44,12 @@ class IndexedEndpoint:
 
     def answer(self, reply: Pending, texts: Sequence[str]) -> Answer:
         """See :class:`~embedmill.embedders.endpoint.Endpoint`."""
+        with reply.read() as content:
+            return self._answer(content, texts)
+
+    def _answer(self, content: memoryview, texts: Sequence[str]) -> Answer:
         try:
-            body = decode_body(reply.read())
+            body = decode_body(content)
         except ValueError as error:
             raise TransientError(
                 f"{_doing(texts)}: the reply cannot be read: {error}", code="unreadable-reply"

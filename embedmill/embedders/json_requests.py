@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from weakref import finalize
 
 import httpx2
 import orjson
 
+from embedmill.embedders.reply_memory import ReplyMemory, filled
 from embedmill.errors import (
     EmbedmillError,
     RefusedError,
@@ -22,27 +24,36 @@ from embedmill.redaction import redacted
 
 # Seconds to reach the server; it then has as long as the settings say.
 _CONNECT_S = 5
+# Memory of so many replies is kept: more are hardly read at a time in one process.
+_KEPT_REPLIES = 4
+# Of the size that a reply states; what comes beyond it is read all the same.
+_MOST_BELIEVED = 1 << 26
 
 
 class OpenReply:
     """A reply that has begun; its body is still on the way."""
 
-    def __init__(self, reply: httpx2.Response, doing: str) -> None:
+    def __init__(self, reply: httpx2.Response, memory: ReplyMemory, doing: str) -> None:
         self._reply = reply
+        self._memory = memory
         self._doing = doing
 
-    def read(self) -> bytes:
-        """All of the body; the connection is free afterwards, or closed.
+    @contextmanager
+    def read(self) -> Iterator[memoryview]:
+        """All of the body, until the context ends; the connection is free then, or closed.
 
         Raises:
             TransientError: it broke off.
         """
+        lent = self._memory.lend()
         try:
-            return self._reply.read()
+            lent, size = filled(lent, self._reply.iter_bytes(), _stated_size(self._reply))
         except httpx2.HTTPError as error:
             raise _lost(error, self._doing) from error
         finally:
             self._reply.close()
+        yield memoryview(lent)[:size]
+        self._memory.give_back(lent)
 
 
 class JsonRequests:
@@ -78,6 +89,7 @@ class JsonRequests:
         self._url = url
         self._heed = heed
         self._now = now
+        self._memory = ReplyMemory(_KEPT_REPLIES)
         self._client = httpx2.Client(
             headers={"Content-Type": "application/json", "Accept": "application/json", **headers},
             timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_S),
@@ -130,10 +142,11 @@ class JsonRequests:
         except httpx2.HTTPError as error:
             raise _lost(error, doing) from error
         self._heed(reply.headers)
-        opened = OpenReply(reply, doing)
+        opened = OpenReply(reply, self._memory, doing)
         if reply.is_success:
             return opened
-        raise self._meaning(reply, opened.read(), doing)
+        with opened.read() as body:
+            raise self._meaning(reply, bytes(body), doing)
 
     def _meaning(self, reply: httpx2.Response, body: bytes, doing: str) -> EmbedmillError:
         headers = {name.lower(): value for name, value in reply.headers.items()}
@@ -146,6 +159,12 @@ class JsonRequests:
                 str(meaning), code="embedder-settings", hint="check embedder.base_url"
             )
         return meaning
+
+
+def _stated_size(reply: httpx2.Response) -> int:
+    """Bytes of the body on the wire, which is all of it unless it is compressed; 0: not stated."""
+    stated = reply.headers.get("content-length", "")
+    return min(int(stated), _MOST_BELIEVED) if stated.isdecimal() else 0
 
 
 def _lost(error: httpx2.HTTPError, doing: str) -> TransientError:

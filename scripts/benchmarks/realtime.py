@@ -10,6 +10,10 @@ Two limits. The product makes 90 % of the requests that fit (requests at a time 
 the processors are the limit: then it says so, and which. And a vector costs it less processor
 time than the official client. With other work on the machine there is no verdict, and the exit
 status is 3.
+
+What a request takes beside the latency is printed for each client: sending it, noticing that the
+reply begins and sending the next one; the client of bytes alone has to read the reply as well, in
+the same place, while the product reads in others. For none of them is the limit lowered by it.
 """
 
 from __future__ import annotations
@@ -220,16 +224,18 @@ def judged(options: argparse.Namespace, measured: Mapping[str, Sequence[Round]])
         print(
             f"  vectors/s       {spread([one.rate * options.inputs for one in rounds], digits=0)}"
         )
+        beside = [1e3 * (options.at_a_time / one.rate - options.latency) for one in rounds]
+        print(f"  beside latency  {spread(beside, 'ms', digits=1)} a request")
         micros = [1e6 * one.cpu_per_vector for one in rounds]
         print(f"  CPU per vector  {spread(micros, 'µs', digits=1)}")
         print(
             f"  cores           {spread([one.own_cores for one in rounds])} of this process", end=""
         )
         print(f", {spread([one.busy_cores for one in rounds])} of the machine")
-    share = statistics.median(one.rate for one in ours) / fitting
+    share = _share(options, ours)
     own = statistics.median(one.own_cores for one in ours)
     busy = statistics.median(one.busy_cores for one in ours) / (psutil.cpu_count() or 1)
-    limit = _limit(share, own, busy)
+    limit = _limit(share, own, busy, _share(options, measured[BARE]))
     cheaper = statistics.median(one.cpu_per_vector for one in theirs) / statistics.median(
         one.cpu_per_vector for one in ours
     )
@@ -243,7 +249,13 @@ def judged(options: argparse.Namespace, measured: Mapping[str, Sequence[Round]])
     )
 
 
-def _limit(share: float, own: float, busy: float) -> str:
+def _share(options: argparse.Namespace, rounds: Sequence[Round]) -> float:
+    """Of the requests that fit."""
+    fitting = options.at_a_time / options.latency
+    return float(statistics.median(one.rate for one in rounds) / fitting)
+
+
+def _limit(share: float, own: float, busy: float, bare: float) -> str:
     """What keeps the rate from being higher."""
     if share >= 0.9:
         return "requests at a time and latency"
@@ -251,7 +263,9 @@ def _limit(share: float, own: float, busy: float) -> str:
         return f"the processors: {busy:.0%} of all cores, the server's share included"
     if own >= SATURATED:
         return f"the processor: {own:.2f} cores of one Python process"
-    return "something else: neither the requests at a time nor the processors"
+    if bare < 0.9:
+        return f"server and connection: bytes alone make {bare:.0%} as well"
+    return f"threads of one Python process that wait for each other, at {own:.2f} cores"
 
 
 if __name__ == "__main__":

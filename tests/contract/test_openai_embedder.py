@@ -31,6 +31,15 @@ def test_each_text_has_its_own_vector(rig, base64):
     assert embedded.token_count == sum(rig_tokens(TEXTS))
 
 
+def test_vectors_stay_when_the_next_reply_is_read(rig):
+    embedder = rig().embedder(dimensions=1536)
+    other = [f"another {text}" for text in TEXTS]
+    first = embedder.embed(TEXTS, "document")
+    second = embedder.embed(other, "document")
+    assert np.array_equal(first.vectors, expected(TEXTS, 1536))
+    assert np.array_equal(second.vectors, expected(other, 1536))
+
+
 def rig_tokens(texts):
     return [estimated_tokens(text) for text in texts]
 

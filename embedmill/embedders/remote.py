@@ -203,30 +203,37 @@ class RemoteEmbedder:
             for group in groups:
                 rows.failures |= embed(group)
             return
+        running = self._begun(embed, groups)
+        wait(running)
+        for found in [future.result() for future in _worst_first(running)]:
+            rows.failures |= found
+
+    def _begun(
+        self,
+        embed: Callable[[Sequence[int]], dict[int, PermanentError]],
+        groups: Iterable[Sequence[int]],
+    ) -> list[Future[dict[int, PermanentError]]]:
+        """Embed all groups in threads, until one fails.
+
+        Groups are made as there are threads for them. Counting texts is work of the interpreter
+        alone: done all at once, it keeps requests from going out and replies from being noticed.
+        """
         failed = threading.Event()
-
-        def unless_failed(group: Sequence[int]) -> dict[int, PermanentError]:
-            if failed.is_set():
-                return {}
-            try:
-                return embed(group)
-            except BaseException:
-                failed.set()
-                raise
-
-        running = []
-        # Counting texts is work of the interpreter alone: done all at once, it would keep requests
-        # from going out and replies from being noticed.
         room = threading.Semaphore(self._limits.under_way + READING)
+        running: list[Future[dict[int, PermanentError]]] = []
+
+        def ended(future: Future[dict[int, PermanentError]]) -> None:
+            if future.exception() is not None:
+                failed.set()
+            room.release()
+
         for group in groups:
             room.acquire()
             if failed.is_set():
                 break
-            running.append(self._threads.submit(unless_failed, group))
-            running[-1].add_done_callback(lambda _: room.release())
-        wait(running)
-        for found in [future.result() for future in _worst_first(running)]:
-            rows.failures |= found
+            running.append(self._threads.submit(embed, group))
+            running[-1].add_done_callback(ended)
+        return running
 
     def _group(self, turn: Turn, rows: _Rows, group: Sequence[int]) -> dict[int, PermanentError]:
         return by_halves(group, partial(self._request, turn, rows))

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("openai")
 pytest.importorskip("fastavro")
 
+from deaths import MOMENTS, dying_at
 from job_rig import KEY, PROVIDERS, Rehearsals, template_of
 
 from embedmill.errors import RefusedError, StopRunError
@@ -193,7 +194,7 @@ def test_results_that_are_gone_end_the_run_and_are_not_paid_for_again_unasked(re
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_process_that_dies_at_any_effect_is_followed_by_one_that_pays_for_nothing_again(
     rehearsals, provider, moment
 ):
@@ -201,7 +202,7 @@ def test_a_process_that_dies_at_any_effect_is_followed_by_one_that_pays_for_noth
     whole = begun(rehearsals, provider, [])
     whole.run(process)
     settled(whole)
-    for number in range(1, len(process.effects) + 1):
+    for number in dying_at(process.effects, moment):
         made = begun(rehearsals, provider, [])
         with pytest.raises(Crash):
             made.run(Process(number, moment))

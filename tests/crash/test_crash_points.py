@@ -4,6 +4,7 @@ import itertools
 import uuid
 
 import pytest
+from deaths import MOMENTS, dying_at
 from scenario import REFUSED, REJECTED, CrashIndex, embedded_twice, litter, lived_through
 
 from embedmill.assembly import store_of, workspace_of
@@ -116,14 +117,14 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_killed_at_any_effect_ends_as_if_nothing_had_happened(tmp_path, step, moment):
     index = CrashIndex(tmp_path)
     assert problems_at(index, STEPS[step], moment) == []
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_sync_that_compacts_by_itself_may_be_killed_at_any_effect(tmp_path, moment):
     index = CrashIndex(tmp_path, shard_count=1)
     assert problems_at(index, before_nightly_compaction, moment) == []
@@ -146,7 +147,7 @@ def problems_at(index, prepare, moment, every=1):
     assert litter(index) == set()
     assert index.last_report().problems() == []
     problems = []
-    for number in range(1, len(whole.effects) + 1, every):
+    for number in dying_at(whole.effects, moment)[::every]:
         index.restore(start)
         dying, living = Process(number, moment), Process()
         assert not lived_through(run, dying)

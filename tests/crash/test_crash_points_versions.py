@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from deaths import MOMENTS, dying_at
 from scenario import CrashIndex, embedded_twice, lived_through, run_inline, timeless
 from served_stores import EVERYWHERE, KINDS, served_store
 
@@ -162,7 +163,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_any_effect_the_same_command_completes_it(tmp_path, step, moment):
     every_death_is_survived(TwoRecipes(tmp_path), step, moment)
@@ -189,7 +190,8 @@ def every_death_is_survived(index, step, moment, kinds=None):
     expected = index.seen()
     assert expected["event"]
     problems = []
-    for number, effect in enumerate(whole.effects, 1):
+    for number in dying_at(whole.effects, moment):
+        effect = whole.effects[number - 1]
         if kinds is not None and effect.kind not in kinds:
             continue
         index.restore(start)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from deaths import MOMENTS, dying_at
 
 from embedmill.batch_provider import BatchLimits
 from embedmill.segment import SegmentKey
@@ -75,7 +76,7 @@ SCENES = {
 }
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_process_killed_at_any_effect_is_followed_by_one_that_pays_for_nothing_again(
     scene, moment
@@ -83,7 +84,7 @@ def test_a_process_killed_at_any_effect_is_followed_by_one_that_pays_for_nothing
     check_every_effect(scene, moment, wait=True)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_nor_is_anything_paid_for_again_when_nobody_waits_for_the_jobs(moment):
     check_every_effect("a lost reply and a full queue", moment, wait=False)
 
@@ -95,7 +96,7 @@ def check_every_effect(scene, moment, *, wait):
     lost = whole.paid_twice().keys()
     assert not lost or "missing" in scene
     problems = []
-    for number in range(1, len(effects) + 1):
+    for number in dying_at(effects, moment):
         made = SCENES[scene]()
         dying = Process(number, moment)
         with pytest.raises(Crash):

@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from embedmill.errors import RefusedError
 from embedmill.live_records import LiveRecords
 from embedmill.manifest import IndexVersion
 from embedmill.parquet_files import digest_of, from_parquet, to_parquet
@@ -33,7 +34,8 @@ MANIFEST = "_export.json"
 FORMAT = "1"
 # A file of 64 MiB is quick to copy, and what is held in memory while it is made.
 _FILE_BYTES = 64 * 2**20
-_OURS = re.compile(r"(?:^|/)[\w.-]+-v\d+-[0-9a-f]{8}-s\d{4,}-\d{5}\.parquet$")
+# What follows the index in the name of a file.
+_STATE_AND_PLACE = r"-v\d+-[0-9a-f]{8}-s\d{4,}-\d{5}\.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,19 @@ class Exporter:
         self._state = state
 
     def run(self) -> dict[str, Any]:
-        """Write what is missing, then the manifest; return the manifest."""
-        complete = self._complete()
-        if complete is not None:
-            return complete
+        """Write what is missing, then the manifest; return the manifest.
+
+        Raises:
+            RefusedError: the folder has the export of another index.
+        """
+        there = self._manifest_there()
+        if there.get("index", self._index) != self._index:
+            raise RefusedError(
+                f"the export of index {there['index']!r} is there already",
+                hint="name another folder: one folder holds one index, since others read all of it",
+            )
+        if self._is_whole(there):
+            return there
         # Of another state, or of files that are no longer what it says.
         self._to.delete([MANIFEST])
         files = [file for shard in self._live.shards() for file in self._shard(shard)]
@@ -103,15 +114,22 @@ class Exporter:
         self._remove_others({file.name for file in files})
         return manifest
 
-    def _complete(self) -> dict[str, Any] | None:
-        """The manifest, when it is there and of this state and all of its files are there."""
+    def _manifest_there(self) -> dict[str, Any]:
+        """Empty without one."""
         data = self._to.read(MANIFEST)
-        manifest: dict[str, Any] = {} if data is None else orjson.loads(data)
-        if manifest.get("state") != self._state or manifest.get("index") != self._index:
-            return None
+        try:
+            found = None if data is None else orjson.loads(data)
+        except orjson.JSONDecodeError:
+            # Torn by whoever copied it here; it is written anew.
+            found = None
+        return found if isinstance(found, dict) else {}
+
+    def _is_whole(self, manifest: Mapping[str, Any]) -> bool:
+        """Whether it is of this state and all of its files are there."""
+        if manifest.get("state") != self._state:
+            return False
         there = {entry.path: entry.size for entry in self._to.list("")}
-        whole = all(there.get(file["name"]) == file["bytes"] for file in manifest["files"])
-        return manifest if whole else None
+        return all(there.get(file["name"]) == file["bytes"] for file in manifest["files"])
 
     def _shard(self, shard: int) -> Iterator[ExportedFile]:
         for number, batch in enumerate(self._batches(shard)):
@@ -179,9 +197,10 @@ class Exporter:
         }
 
     def _remove_others(self, names: set[str]) -> None:
-        """Delete files of earlier states of any version; what is not ours stays."""
+        """Delete files of this index's earlier states; those of others, or in folders, stay."""
+        ours = re.compile(re.escape(self._index) + _STATE_AND_PLACE)
         paths = [entry.path for entry in self._to.list("")]
-        self._to.delete([path for path in paths if _OURS.search(path) and path not in names])
+        self._to.delete([path for path in paths if ours.fullmatch(path) and path not in names])
 
 
 def read_export(folder: Workspace, name: str) -> pa.Table:

@@ -42,7 +42,7 @@ def export(
         The manifest.
 
     Raises:
-        RefusedError: the version is not complete.
+        RefusedError: the version is not complete, or the folder has the export of another index.
         IndexLockedError: a run holds the index.
     """
     workspace = workspace_of(settings)

@@ -130,6 +130,39 @@ def test_an_export_that_is_killed_is_completed_by_the_next(index, tmp_path, monk
     check(index, tmp_path)
 
 
+def test_the_export_of_another_index_is_left_alone(index, tmp_path):
+    exported(index, tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    other = json.loads((tmp_path / MANIFEST).read_text()) | {"index": "other"}
+    (tmp_path / MANIFEST).write_text(json.dumps(other))
+    with pytest.raises(RefusedError, match="the export of index 'other' is there") as refused:
+        exported(index, tmp_path)
+    assert "name another folder" in refused.value.hint
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_only_files_of_its_own_earlier_states_are_deleted(index, tmp_path):
+    theirs = [
+        "other-v1-0123abcd-s0000-00000.parquet",
+        "small-v1-v2-0123abcd-s0000-00000.parquet",
+        "inner/small-v1-0123abcd-s0000-00000.parquet",
+    ]
+    earlier = "small-v1-0123abcd-s0000-00000.parquet"
+    (tmp_path / "inner").mkdir()
+    for name in (*theirs, earlier):
+        (tmp_path / name).write_text("x")
+    exported(index, tmp_path)
+    assert all((tmp_path / name).exists() for name in theirs)
+    assert not (tmp_path / earlier).exists()
+
+
+def test_a_torn_manifest_is_written_again(index, tmp_path):
+    exported(index, tmp_path)
+    (tmp_path / MANIFEST).write_text('{"index"')
+    exported(index, tmp_path)
+    check(index, tmp_path)
+
+
 def test_what_is_not_complete_is_not_exported(index, tmp_path):
     gone = max(path for path in index.workspace.files if "/applied/" in path)
     del index.workspace.files[gone]

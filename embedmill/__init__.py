@@ -9,20 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from embedmill.index_reader import (
-        AsyncIndexReader,
-        IndexReader,
-        TenantReader,
-        open_index,
-        open_index_async,
-    )
+    from embedmill.async_index_reader import AsyncIndexReader, AsyncTenantReader, open_index_async
+    from embedmill.index_reader import IndexReader, TenantReader, open_index
 
-__all__ = ["AsyncIndexReader", "IndexReader", "TenantReader", "open_index", "open_index_async"]
+__all__ = [
+    "AsyncIndexReader",
+    "AsyncTenantReader",
+    "IndexReader",
+    "TenantReader",
+    "open_index",
+    "open_index_async",
+]
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from embedmill import index_reader
+        from embedmill import async_index_reader, index_reader
 
-        return getattr(index_reader, name)
+        return getattr(index_reader, name, None) or getattr(async_index_reader, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

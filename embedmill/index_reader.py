@@ -7,7 +7,6 @@ loaded, and the old one answers until then.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -35,6 +34,10 @@ REFRESH_S = 5.0
 # Providers whose embedder any number of threads may ask; a model in this process, and what other
 # packages bring, takes one caller at a time.
 _AT_ONCE = {"openai", "openai_compatible", "voyage", "cohere"}
+_LOST = (
+    "see whether `store` names where the index was built; embedmill audit --repair fills a "
+    "collection that is lost from the workspace, nothing is embedded for it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +190,25 @@ class IndexReader:
         vector = self._embedded(view, query)
         collection = view.version.collection
         if collection in self._connected:
-            return list(self._store.search(collection, vector, k, where))
+            return self._found(collection, vector, k, where)
         # Stores connect and look at a collection when they are first asked, and take one thread at
         # a time for that; all that a search does afterwards may be done by many.
         with self._connecting:
-            hits = list(self._store.search(collection, vector, k, where))
+            hits = self._found(collection, vector, k, where)
             self._connected.add(collection)
             return hits
 
+    def _found(self, collection: str, vector: Vectors, k: int, where: Filter | None) -> list[Hit]:
+        try:
+            return list(self._store.search(collection, vector, k, where))
+        except RefusedError as error:
+            if error.code != "no-collection":
+                raise
+            raise RefusedError(str(error), code=error.code, hint=_LOST) from error
+
     def _embedded(self, view: _View, query: str) -> Vectors:
+        if any("\ud800" <= char <= "\udfff" for char in query):
+            raise RefusedError("the query cannot be embedded: it is not UTF-8", code="query")
         at_once = view.version.embedding.provider in _AT_ONCE
         with nullcontext() if at_once else self._embedding:
             embedded = view.embedder.embed([query], "query")
@@ -309,41 +322,6 @@ class TenantReader:
         return self.reader.search(query, k, {**(where or {}), **self.condition})
 
 
-class AsyncIndexReader:
-    """An :class:`IndexReader` for asyncio: searches run in threads, none blocks the loop."""
-
-    def __init__(self, reader: IndexReader) -> None:
-        self._reader = reader
-
-    @property
-    def version(self) -> IndexVersion:
-        """The version that is searched now."""
-        return self._reader.version
-
-    async def search(self, query: str, k: int = 10, where: Filter | None = None) -> list[Hit]:
-        """See :meth:`IndexReader.search`."""
-        return await asyncio.to_thread(self._reader.search, query, k, where)
-
-    async def refresh(self) -> bool:
-        """See :meth:`IndexReader.refresh`."""
-        return await asyncio.to_thread(self._reader.refresh)
-
-    async def close(self) -> None:
-        """See :meth:`IndexReader.close`."""
-        await asyncio.to_thread(self._reader.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
 def open_index(
     settings: Settings | Path | str,
     *,
@@ -358,11 +336,3 @@ def open_index(
     if not isinstance(settings, Settings):
         settings = load_settings(Path(settings), [])
     return IndexReader(settings, refresh_s=refresh_s)
-
-
-async def open_index_async(
-    settings: Settings | Path | str, *, refresh_s: float = REFRESH_S
-) -> AsyncIndexReader:
-    """The same for asyncio; the model is loaded in a thread."""
-    reader = await asyncio.to_thread(open_index, settings, refresh_s=refresh_s)
-    return AsyncIndexReader(reader)

@@ -12,9 +12,10 @@ import pytest
 from actors.embed_worker import EmbedWorker
 from actors.store_writer import StoreWriter
 from embedmill.assembly import store_of
+from embedmill.async_index_reader import AsyncIndexReader, open_index_async
 from embedmill.embedders.hashing import hashing_recipe
 from embedmill.errors import ModelDriftError, RefusedError, TransientError
-from embedmill.index_reader import AsyncIndexReader, IndexReader
+from embedmill.index_reader import IndexReader
 from embedmill.manifest import Manifest
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
@@ -250,6 +251,21 @@ def test_searches_of_a_loop_run_at_once(index):
 
     with index.seams():
         assert asyncio.run(searching()) == list(TEXTS)
+
+
+def test_a_reader_for_asyncio_is_entered_or_awaited_and_knows_tenants(index):
+    async def searching():
+        async with open_index_async(index.settings) as reader:
+            await reader.verify()
+            entered = await reader.search("word3 text3", k=1)
+            nobody = await reader.for_tenant("customer", "nobody").search("word3 text3")
+        reader = await open_index_async(index.settings)
+        awaited = await reader.search("word3 text3", k=1)
+        await reader.close()
+        return entered == awaited, nobody
+
+    with index.seams():
+        assert asyncio.run(searching()) == (True, [])
 
 
 def test_importing_the_package_loads_nothing_heavy():

@@ -118,13 +118,19 @@ class CanaryLayer:
 
 
 def _parsed(data: bytes, path: str, recipe: EmbeddingRecipe) -> Canary:
-    canary = Canary.from_json(unsealed(data, path))
+    canary = Canary.from_json(unsealed(data, path, remedy=_remedy(path)))
     if canary.recipe != recipe:
         raise DamagedFileError(
-            f"{path} is of another recipe than its name says",
-            hint="restore it from a copy of the workspace",
+            f"{path} is of another recipe than its name says", hint=_remedy(path)
         )
     return canary
+
+
+def _remedy(path: str) -> str:
+    return (
+        f"restore it from a copy of the workspace; or, where the model is surely the same as ever, "
+        f"delete {path}: the next run keeps another"
+    )
 
 
 def embedded_canary(embedder: Embedder, settings: Mapping[str, Any], now: str) -> Canary:

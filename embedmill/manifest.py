@@ -134,7 +134,12 @@ class ManifestState:
         for version in self.versions:
             if version.number == number:
                 return version
-        known = ", ".join(v.name for v in self.versions) or "none"
+        known = ", ".join(v.name for v in self.versions)
+        if not known:
+            raise RefusedError(
+                f"there is no version v{number}: the index has none yet",
+                hint="run embedmill ingest first",
+            )
         raise RefusedError(f"there is no version v{number}; there are: {known}")
 
 

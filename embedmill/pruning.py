@@ -57,7 +57,7 @@ def prunable(
     if state.published is None:
         raise RefusedError(
             "nothing is published: any version may be the only copy, so none is pruned",
-            hint="publish one first",
+            hint="send readers to one first: embedmill publish; to the first, embedmill ingest",
         )
     retired = [v for v in state.versions if v.state in {"retired", "failed"} and not v.pruned]
     if number is not None:

@@ -51,7 +51,8 @@ def require_publishable(version: IndexVersion) -> None:
         raise RefusedError(
             f"{version.name} is {version.state}: it is not complete",
             code="not-complete",
-            hint="run embedmill reembed with its settings to its end first",
+            hint="with its settings run embedmill ingest (the first version) or embedmill reembed "
+            "(a later one) to its end first",
         )
 
 

@@ -46,7 +46,7 @@ class RunReport:
             ``waiting`` for embedding jobs that go on at the provider.
         started: UTC, ISO 8601.
         seconds: how long it took, start of the workers included.
-        documents: of the scan.
+        documents: of the scan; of a run that ended early also those that it had not committed.
         chunks: that got vectors in this run, those left over from an earlier run included.
         records: that the store confirmed in this run.
         rate: what finished calls used of a provider's limits for realtime requests.
@@ -186,7 +186,8 @@ def read_reports(workspace: Workspace, index: str) -> Iterator[tuple[str, RunRep
 
 
 def _parsed(data: bytes, path: str) -> RunReport:
-    record = unsealed(data, path)
+    folder = path.rpartition("/")[0]
+    record = unsealed(data, path, remedy=f"delete {folder}: only what this run says is lost")
     record.pop("dead_letters", None)
     require_known(RunReport, record, path)
     return RunReport.from_json(record)

@@ -20,8 +20,15 @@ def sealed(body: Mapping[str, object]) -> bytes:
     return orjson.dumps({"body": body, "seal": seal}, option=orjson.OPT_SORT_KEYS)
 
 
-def unsealed(data: bytes, path: str) -> dict[str, Any]:
+def unsealed(
+    data: bytes, path: str, *, remedy: str = "restore it from a copy of the workspace"
+) -> dict[str, Any]:
     """Read what :func:`sealed` wrote.
+
+    Args:
+        data: the file.
+        path: where it is.
+        remedy: what a person does about a damaged one.
 
     Raises:
         DamagedFileError: torn or edited.
@@ -34,10 +41,7 @@ def unsealed(data: bytes, path: str) -> dict[str, Any]:
             return body
     except (orjson.JSONDecodeError, KeyError, TypeError):
         pass
-    raise DamagedFileError(
-        f"{path} does not read back as what was written",
-        hint="restore it from a copy of the workspace",
-    )
+    raise DamagedFileError(f"{path} does not read back as what was written", hint=remedy)
 
 
 def newer_format(path: str, what: str) -> NewerFormatError:

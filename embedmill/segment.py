@@ -377,7 +377,8 @@ class AppliedLayer(NumberedFiles):
         return None if data is None else self._parsed(data, path)
 
     def _parsed(self, data: bytes, path: str) -> Applied:
-        body = unsealed(data, path)
+        again = f"delete {path} and run embedmill ingest: the store is given the segment again"
+        body = unsealed(data, path, remedy=again)
         return Applied(
             upserted=body["upserted"],
             deleted=body["deleted"],

@@ -90,12 +90,18 @@ def _variables(value: object) -> list[str]:
 
 def _bytes_of(path: Path) -> bytes:
     if path.is_dir():
-        raise SettingsError(f"{path}: is a folder, not a settings file{_files_beside(path)}")
+        raise SettingsError(
+            f"{path}: is a folder, not a settings file{_files_beside(path)}",
+            hint="name the file; a folder of documents is given with --source",
+        )
     try:
         return path.read_bytes()
     except FileNotFoundError:
         beside = _files_beside(path.parent)
-        raise SettingsError(f"{path}: there is no such file{beside}", hint=_HINT) from None
+        raise SettingsError(
+            f"{path}: there is no such file{beside}",
+            hint="name one with --config, or begin with a copy of configs/folder.yaml",
+        ) from None
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
 

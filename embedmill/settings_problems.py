@@ -130,7 +130,13 @@ def _in_words(error: ErrorDetails, path: Path, data: object) -> str:
         value = value.get("kind") if isinstance(value, dict) else value
     wanted = _WANTED[kind].format(**context)
     field = field_at(path, data)
+    if field is not None and value in _kinds(field):
+        return f"{wanted}, found {_shown(value, field)}; write {{kind: {value}}}"
     return f"{wanted}, found {_shown(value, field)}{_advice(kind, context, value)}"
+
+
+def _kinds(field: FieldInfo) -> list[str]:
+    return [kind for model in section_models(field) for kind in kinds_of(model)]
 
 
 def _missing(path: Path, data: object) -> str:
@@ -138,7 +144,7 @@ def _missing(path: Path, data: object) -> str:
     field = field_at(path[:-1] if of_kind else path, data)
     if field is None:
         return "is missing"
-    kinds = ", ".join(kind for model in section_models(field) for kind in kinds_of(model))
+    kinds = ", ".join(_kinds(field))
     if kinds:
         return f"is missing; allowed: {kinds}" if of_kind else f"is missing; its kinds: {kinds}"
     return f"is missing. {field.description}" if field.description else "is missing"

@@ -51,7 +51,11 @@ def _header(records: _Records, label: str) -> list[str] | None:
     """The names of the columns; None for a file without any record."""
     for _, record, problem in records:
         if problem:
-            raise SourceError(f"{label}: the header cannot be read: {problem}", code="header")
+            raise SourceError(
+                f"{label}: the header cannot be read: {problem}",
+                code="header",
+                hint="the first line names the columns; mend it, or set `source.encoding`",
+            )
         return record
     return None
 

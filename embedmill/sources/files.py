@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -32,6 +33,8 @@ from embedmill.sources.listing import (
 )
 from embedmill.sources.path_patterns import PathPatterns
 
+logger = logging.getLogger(__name__)
+_FOLLOWING = "source.follow_links: true follows those that stay within the folder"
 _MEDIA_TYPES = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
@@ -102,6 +105,8 @@ class FilesSource:
         listing = list_folder(self._root, patterns, links=links, scan=self._scan_folder)
         if not listing.files:
             raise self._nothing_matches(listing)
+        if listing.links_left_out and not settings.follow_links:
+            logger.warning("%d links are not followed; %s", listing.links_left_out, _FOLLOWING)
         return listing.files
 
     def _nothing_matches(self, listing: Listing) -> SourceError:
@@ -110,12 +115,13 @@ class FilesSource:
         if settings.exclude:
             message += f" and not {', '.join(settings.exclude)}"
         if listing.links_left_out:
-            message += f"; {listing.links_left_out} links were left out"
+            message += f"; {listing.links_left_out} links were not followed"
         return SourceError(
             message,
             code="no-match",
             hint="check `source.path` and `source.include`; patterns are relative to the folder "
-            "and wildcards do not match a leading dot",
+            "and wildcards do not match a leading dot"
+            + (f"; {_FOLLOWING}" if listing.links_left_out and not settings.follow_links else ""),
         )
 
     def _row(self, path: str) -> Row:

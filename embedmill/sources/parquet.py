@@ -16,6 +16,7 @@ from embedmill.sources.table_rows import RowForm, column_positions
 
 # Read ahead per column; without it Arrow reads a whole column of a row group at once.
 _READ_BYTES = 2**20
+_MEND = "put a whole file there, or take it out of what `source.path` names; then run again"
 
 
 def parquet_rows(file: BinaryIO, form: RowForm, label: str) -> Iterator[Row]:
@@ -51,7 +52,7 @@ def _opened(file: BinaryIO, label: str) -> Any:  # noqa: ANN401 (pyarrow has no 
         return pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         message = f"{label} is no readable Parquet file: {error}"
-        raise SourceError(message, code="damaged") from error
+        raise SourceError(message, code="damaged", hint=_MEND) from error
 
 
 def _batches(table: Any, names: list[str]) -> Iterator[Any]:  # noqa: ANN401

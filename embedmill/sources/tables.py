@@ -146,7 +146,9 @@ class TableSource:
             raise gone(path) from error
         except OSError as error:
             raise SourceError(
-                f"{label} cannot be read: {error.strerror or error}", code="unreadable"
+                f"{label} cannot be read: {error.strerror or error}",
+                code="unreadable",
+                hint="make it readable, or take it out of what `source.path` names; then run again",
             ) from error
         except PermanentError as error:
             message = f"{label} breaks off: {error}; the rows before that are read"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import qdrant_edge
 
-from embedmill.errors import EmbedmillError
+from embedmill.errors import EmbedmillError, PermanentError
 from embedmill.vector_store import CollectionSpec
 from embedmill.vector_stores.store_folder import DISK_ERRNOS, disk_error, sync_tree
 
@@ -30,6 +30,13 @@ def config_of(
     return qdrant_edge.EdgeConfig(vectors=params, wal_enabled=True, optimizers=optimizers)
 
 
+# Whatever the engine cannot do any more with a collection: all that was in it is elsewhere.
+_MADE_AGAIN = (
+    "if its files are damaged: move the collection's folder in {folder}/collections away; "
+    "embedmill audit --repair fills another from the workspace, nothing is embedded for it"
+)
+
+
 @contextmanager
 def engine_errors(folder: Path, otherwise: type[EmbedmillError]) -> Iterator[None]:
     """Name what the engine raises: about the disk, or what the caller expects ``otherwise``.
@@ -46,7 +53,11 @@ def engine_errors(folder: Path, otherwise: type[EmbedmillError]) -> Iterator[Non
         number = re.search(r"os error (\d+)", text)
         if isinstance(error, OSError) or (number and int(number.group(1)) in DISK_ERRNOS):
             raise disk_error(folder, short) from error
-        raise otherwise(f"the engine says: {short}", code="refused-by-store") from error
+        raise otherwise(
+            f"the engine says: {short}",
+            code="refused-by-store",
+            hint="" if otherwise is PermanentError else _MADE_AGAIN.format(folder=folder),
+        ) from error
 
 
 def sync_log(folder: Path) -> None:

@@ -329,24 +329,34 @@ def _spec_text(spec: CollectionSpec, kind: str) -> bytes:
     return _indented({"store": kind, **asdict(spec)})
 
 
-def _read_json(path: Path) -> Any:  # noqa: ANN401 (whatever the file holds)
+def _read_json(path: Path, remedy: str) -> Any:  # noqa: ANN401 (whatever the file holds)
     try:
         return orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise DamagedFileError(f"{path} is not JSON: {error}") from error
+        raise DamagedFileError(f"{path} is not JSON: {error}", hint=remedy) from error
 
 
 def _read_aliases(path: Path) -> dict[str, str]:
-    return dict(_read_json(path)) if path.exists() else {}
+    remedy = "delete it and run embedmill publish: it points the alias of its index again"
+    return dict(_read_json(path, remedy)) if path.exists() else {}
 
 
 def _read_spec(path: Path, kind: str) -> CollectionSpec:
-    record = _read_json(path)
+    remedy = (
+        f"move {path.parent} away; embedmill audit --repair fills another from the workspace, "
+        "nothing is embedded for it"
+    )
+    record = _read_json(path, remedy)
     try:
         made_by = record.pop("store")
         spec = CollectionSpec(**record)
     except (TypeError, KeyError, AttributeError) as error:
-        raise DamagedFileError(f"{path} does not describe a collection: {error}") from error
+        raise DamagedFileError(
+            f"{path} does not describe a collection: {error}", hint=remedy
+        ) from error
     if made_by != kind:
-        raise RefusedError(f"{path.parent} was made by the store {made_by!r}, not {kind!r}")
+        raise RefusedError(
+            f"{path.parent} was made by the store {made_by!r}, not {kind!r}",
+            hint=f"give store.path another folder, or store.kind {made_by!r}",
+        )
     return spec

@@ -38,6 +38,7 @@ _MEANING = {
     "gone-from-source": "a document that the source no longer has",
 }
 _BY_INGEST = {"not-ingested", "changed-at-source", "gone-from-source"}
+_BY_HAND = {"damaged-file"}
 _SHOWN = 10
 
 
@@ -91,13 +92,14 @@ def _print(result: AuditResult, after: AuditResult | None) -> None:
     out.print(table, highlight=False)
     for example in result.examples[:_SHOWN]:
         place = getattr(example, "chunk_index", -1)
-        where = f"{example.doc_id} chunk {place}" if place >= 0 else example.doc_id
+        where = f"{example.doc_id} chunk {place}  " if place >= 0 else f"{example.doc_id}  "
         detail = getattr(example, "detail", "") or getattr(example, "uri", "")
-        print_lines([f"  {example.kind}: {where}  {detail}".rstrip()])
+        print_lines([f"  {example.kind}: {where.lstrip()}{detail}".rstrip()])
     if after is not None:
-        state = "clean" if after.clean else f"not clean: {dict(after.counts)}"
+        left = ", ".join(f"{count:,} {kind}" for kind, count in after.counts.most_common())
+        state = f"{left} left" if left else "clean"
         out.print(f"repaired, and audited again: {state}", highlight=False)
-    elif set(result.counts) - _BY_INGEST:
+    elif set(result.counts) - _BY_INGEST - _BY_HAND:
         out.print("next: the same command with --repair; nothing is embedded for it")
     if set(result.counts) & _BY_INGEST:
         out.print("next: embedmill ingest brings the index in line with its source")

@@ -15,32 +15,32 @@ from embedmill.settings import Settings, StoreSettings
 from pipelines.cli_options import (
     DEAD_LETTERS,
     OK,
+    ConfigArgument,
     IndexOption,
     JsonOption,
+    NamedConfigOption,
     SetOption,
     VerboseOption,
+    VersionOption,
     configure_logging,
     out,
     print_lines,
     reports_errors,
     settings_from,
+    settings_path,
+    version_number,
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import LocalOption, TakeOverOption, running
 from pipelines.run_options import RunOptions
 from pipelines.summary import copied
 
-ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
-VersionOption = Annotated[
-    str | None,
-    typer.Option("--version", metavar="vN", help="Another version than the published one."),
-]
-
 
 @reports_errors
 def copy_command(
-    config: ConfigArgument,
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     to: Annotated[
         Path, typer.Option("--to", help="File whose section `store` is the other store.")
     ],
@@ -64,9 +64,10 @@ def copy_command(
     from pipelines.copy import CopyOptions, copy
 
     configure_logging(verbose=verbose)
+    config = settings_path(config, named)
     settings = settings_from(config, overrides, index)
     other = store_in(to, config, overrides, index)
-    choices = CopyOptions(version=number_of(version), overwrite=overwrite, alias=alias)
+    choices = CopyOptions(version=version_number(version), overwrite=overwrite, alias=alias)
     own = RunOptions(take_over=take_over)
     target = settings.model_copy(update={"store": other})
     with running(target, own, local=local, address=address) as (executor, options):
@@ -80,8 +81,9 @@ def copy_command(
 
 @reports_errors
 def export_command(
-    config: ConfigArgument,
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     to: Annotated[
         str, typer.Option("--to", help="Folder, or file://, s3://, gs:// or az:// address.")
     ],
@@ -96,8 +98,9 @@ def export_command(
     from pipelines.export import export
 
     configure_logging(verbose=verbose)
+    config = settings_path(config, named)
     settings = settings_from(config, overrides, index)
-    done = export(settings, to, number_of(version), take_over=take_over)
+    done = export(settings, to, version_number(version), take_over=take_over)
     if as_json:
         print_json(done)
         return
@@ -134,17 +137,3 @@ def store_in(
     text = orjson.dumps(section).decode()
     whole: Settings = settings_from(config, [*(overrides or []), f"store={text}"], index)
     return whole.store
-
-
-def number_of(version: str | None) -> int | None:
-    """The number in ``v3``, or in ``3``.
-
-    Raises:
-        SettingsError: it is neither.
-    """
-    if version is None:
-        return None
-    digits = version.removeprefix("v")
-    if not digits.isdigit():
-        raise SettingsError(f"{version!r} names no version; versions are called v1, v2, ...")
-    return int(digits)

@@ -141,7 +141,10 @@ def replay(
     settings = settings_from(config, overrides, index)
     letters = _selected(settings, stage, code, ids)
     if not letters:
-        out.print("no open dead letters: nothing to replay")
+        if as_json:
+            print_json({"status": "nothing-to-do", "index": settings.index})
+        else:
+            out.print("no open dead letters: nothing to replay")
         return
     choices = RunOptions(take_over=take_over)
     with running(settings, choices, local=local) as (executor, options):

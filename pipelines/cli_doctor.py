@@ -14,10 +14,12 @@ from embedmill.settings import SentenceTransformersSettings, Settings
 from pipelines.cli_options import (
     FAILED,
     JsonOption,
+    NamedConfigOption,
     SetOption,
     out,
     reports_errors,
     settings_from,
+    settings_path,
 )
 from pipelines.cli_reading import print_json
 
@@ -37,6 +39,7 @@ def doctor(
         Path | None, typer.Argument(help="Settings file: look at its model and stores as well.")
     ] = None,
     *,
+    named: NamedConfigOption = None,
     bench: Annotated[
         bool,
         typer.Option(
@@ -54,7 +57,8 @@ def doctor(
     """
     from pipelines.doctor import examine_index, examine_machine
 
-    settings = settings_from(config, overrides) if config else None
+    file = settings_path(config, named) if config or named else None
+    settings = settings_from(file, overrides) if file else None
     found = [*examine_machine(), *(examine_index(settings) if settings else ())]
     rates: list[Rate] = []
     if not as_json:

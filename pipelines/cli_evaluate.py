@@ -22,16 +22,21 @@ from embedmill.settings import Settings
 from pipelines.cli_options import (
     FINDINGS,
     OK,
+    ConfigArgument,
     IndexOption,
     JsonOption,
+    NamedConfigOption,
     SetOption,
     VerboseOption,
+    VersionOption,
     configure_logging,
     err,
     out,
     print_lines,
     reports_errors,
     settings_from,
+    settings_path,
+    version_number,
 )
 from pipelines.cli_reading import print_json
 from pipelines.evaluate import Evaluation, evaluate
@@ -43,14 +48,13 @@ _MARKS = {
 }
 # Characters of the longest bar.
 _BAR = 8
-ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
-VersionOption = Annotated[int | None, typer.Option("--version", min=1, help="Number of a version.")]
 
 
 @reports_errors
 def evaluate_command(
-    config: ConfigArgument,
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     version: VersionOption = None,
     queries: Annotated[
         Path | None, typer.Option("--queries", help="JSON lines with _id and text.")
@@ -66,13 +70,13 @@ def evaluate_command(
 ) -> None:
     """Hold a version against all gates: books, vectors, quality. Exit status 7: a gate failed."""
     configure_logging(verbose=verbose)
-    settings = settings_from(config, overrides, index)
+    settings = settings_from(settings_path(config, named), overrides, index)
     if queries is not None or qrels is not None:
         settings = _with_labels(settings, queries=queries, qrels=qrels)
     with err.status("evaluating") as status:
         found = evaluate(
             settings,
-            version=version,
+            version=version_number(version),
             on_gate=lambda name: status.update(f"evaluating: {name}"),
         )
     if plot is not None:
@@ -149,20 +153,23 @@ def _bar(value: float) -> str:
 
 @reports_errors
 def contract_command(
-    config: ConfigArgument,
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     version: VersionOption = None,
     index: IndexOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Print the query contract of the published version: what a search service must do."""
-    print_json(_contract(settings_from(config, overrides, index), version).to_json())
+    settings = settings_from(settings_path(config, named), overrides, index)
+    print_json(_contract(settings, version).to_json())
 
 
 @reports_errors
 def check_query(
-    config: ConfigArgument,
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     embedder: Annotated[
         str,
         typer.Option(
@@ -187,7 +194,8 @@ def check_query(
     as_json: JsonOption = False,
 ) -> None:
     """Does a search service embed queries as the index expects? Exit status 7: it does not."""
-    contract = _contract(settings_from(config, overrides, index), version)
+    settings = settings_from(settings_path(config, named), overrides, index)
+    contract = _contract(settings, version)
     texts = {name: CANARY_TEXTS[name] for name in contract.canary.queries}
     model = contract.canary.recipe.model
     service = query_service(embedder, model=model, key_variable=key_variable, one_by_one=one_by_one)
@@ -200,7 +208,8 @@ def check_query(
     raise typer.Exit(FINDINGS if parity.differences else OK)
 
 
-def _contract(settings: Settings, number: int | None) -> QueryContract:
+def _contract(settings: Settings, name: str | None) -> QueryContract:
+    number = version_number(name)
     workspace = workspace_of(settings)
     state = Manifest(workspace, settings.index).read()
     version = state.published if number is None else state.version(number)

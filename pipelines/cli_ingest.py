@@ -12,9 +12,11 @@ from embedmill.errors import SettingsError
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
+    ConfigArgument,
     ConfigOption,
     IndexOption,
     JsonOption,
+    NamedConfigOption,
     SetOption,
     VerboseOption,
     configure_logging,
@@ -22,6 +24,7 @@ from pipelines.cli_options import (
     out,
     reports_errors,
     settings_from,
+    settings_path,
 )
 from pipelines.cli_running import (
     AddressOption,
@@ -39,8 +42,8 @@ SourceOption = Annotated[
     Path | None,
     typer.Option(
         "--source",
-        help="Folder or file to read instead of the settings' own; goes into an index of its own "
-        "name unless --index says which.",
+        help="Folder or file to read instead of the settings' own, by the same patterns or "
+        "columns; goes into an index of its own name unless --index says which.",
     ),
 ]
 AllowDeletesOption = Annotated[
@@ -51,8 +54,9 @@ AllowDeletesOption = Annotated[
 
 @reports_errors
 def ingest(
-    config: Annotated[Path, typer.Argument(help="Settings file of the index.")],
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     source: SourceOption = None,
     index: IndexOption = None,
     overrides: SetOption = None,
@@ -70,6 +74,7 @@ def ingest(
     from pipelines.ingest import ingest as run_ingest
 
     configure_logging(verbose=verbose)
+    config = settings_path(config, named)
     settings = _with_source(config, overrides, source, index)
     choices = RunOptions(
         allow_deletes=allow_deletes, take_over=take_over, wait_for_jobs=not no_wait
@@ -119,11 +124,14 @@ def _with_source(
     """Settings with another source; its index is its own, so that no other one is emptied."""
     if source is None:
         return settings_from(config, overrides, index)
-    more = source_overrides(source, [*(overrides or [])])
-    own = settings_from(config, more, index)
+    typed = overrides or []
+    # What is typed about the source may only make sense for the one that is given.
+    elsewhere = [each for each in typed if each.partition("=")[0].split(".")[0] != "source"]
+    own = settings_from(config, elsewhere, index)
+    more = [source_override(source, own.source.kind), *typed]
     name = index_name(source)
     if index is not None:
-        return own
+        return settings_from(config, more, index)
     if name == own.index:
         raise SettingsError(
             f"--source {source} would go into index {name!r}, which the settings fill from "
@@ -133,13 +141,26 @@ def _with_source(
     return settings_from(config, more, name)
 
 
-def source_overrides(source: Path, overrides: list[str]) -> list[str]:
-    """Settings for a source given by path alone: a table by its ending, else files."""
+def source_override(source: Path, kind_of_settings: str) -> str:
+    """The setting for a source given by path alone: a table by its ending, else files.
+
+    The settings' own patterns, or names of columns, hold for it where its kind is theirs.
+
+    Raises:
+        SettingsError: the path is not UTF-8, which settings are.
+    """
     name = source.name.lower().removesuffix(".gz")
     kind = "table" if Path(name).suffix in TABLE_ENDINGS else "files"
-    # JSON is YAML, whatever the path holds.
-    path = orjson.dumps(str(source)).decode()
-    return [f"source={{kind: {kind}, path: {path}}}", *overrides]
+    try:
+        # JSON is YAML, whatever the path holds.
+        path = orjson.dumps(str(source)).decode()
+    except TypeError:
+        raise SettingsError(
+            f"--source {source}: the path is not UTF-8", hint="give it a name that is, or a link"
+        ) from None
+    if kind == kind_of_settings:
+        return f"source.path={path}"
+    return f"source={{kind: {kind}, path: {path}}}"
 
 
 TABLE_ENDINGS = {".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Iterator
 from typing import Annotated
 
+import orjson
 import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from rich.console import Console
 
-from embedmill.errors import RefusedError
+from embedmill.errors import SettingsError
 from embedmill.plugins import installed, plugin_problems
 from embedmill.setting_types import Frozen
 from embedmill.settings import Settings
@@ -36,7 +37,9 @@ def kinds(
     chosen = [one for one in _all_kinds() if kind in (None, one[1])]
     if not chosen:
         known = ", ".join(name for _, name, _ in _all_kinds())
-        raise RefusedError(f"there is no kind {kind!r}; there is: {known}")
+        raise SettingsError(
+            f"there is no kind {kind!r}; there is: {known}", hint="embedmill kinds tells them apart"
+        )
     for section, name, model in chosen:
         _line(f"{section + ':':10}{name:22} {_first_line(model)}{_package(section, name)}")
         if kind is not None:
@@ -63,7 +66,10 @@ def _keys(model: type[Frozen]) -> None:
 def _default(field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return "required"
-    return "a section" if isinstance(field.default, Frozen) else f"default {field.default!r}"
+    if isinstance(field.default, Frozen):
+        return "a section"
+    # As it would stand in the settings.
+    return f"default {orjson.dumps(field.default).decode()}"
 
 
 def _first_line(model: type[Frozen]) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
 
 from embedmill.errors import (
     DeletionsWithheldError,
@@ -24,6 +23,7 @@ from embedmill.errors import (
 )
 from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
+from pipelines.terminal import Terminal, VisibleFormatter
 
 # Exit statuses, documented in the README.
 OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED = range(7)
@@ -32,18 +32,37 @@ _BY_CODE = {"interrupted": INTERRUPTED, DeletionsWithheldError.code: WITHHELD}
 
 P = ParamSpec("P")
 T = TypeVar("T")
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 DEFAULT_CONFIG = Path("embedmill.yaml")
+CONFIG_VARIABLE = "EMBEDMILL_CONFIG"
 
 ConfigOption = Annotated[
     Path,
     typer.Option(
         "--config",
         "-c",
-        envvar="EMBEDMILL_CONFIG",
+        envvar=CONFIG_VARIABLE,
         help="Settings file of the index.",
         show_default=True,
+    ),
+]
+# Of the commands that take the file as their argument.
+ConfigArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        help=f"Settings file of the index; else ${CONFIG_VARIABLE}, or {DEFAULT_CONFIG}.",
+        show_default=False,
+    ),
+]
+NamedConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The same, as other commands take it."),
+]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--version", metavar="vN", help="Another version than the published one: 3, or v3."
     ),
 ]
 SetOption = Annotated[
@@ -61,6 +80,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")]
 
 
+def settings_path(argument: Path | None, named: Path | None) -> Path:
+    """The settings file of a command that takes it as its argument, or as ``--config``.
+
+    Raises:
+        SettingsError: two files are named.
+    """
+    if argument and named and argument != named:
+        raise SettingsError(
+            f"two settings files are named: {argument} and {named}", hint="leave one of them out"
+        )
+    return argument or named or Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
+
+
 def settings_from(config: Path, overrides: list[str] | None, index: str | None = None) -> Settings:
     """Load settings with the overrides of the command line."""
     more = [f"index={index}"] if index else []
@@ -69,11 +101,10 @@ def settings_from(config: Path, overrides: list[str] | None, index: str | None =
 
 def configure_logging(*, verbose: bool) -> None:
     """Standard logging to standard error."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     # Libraries that log whole requests at INFO say nothing a user of ours needs.
     for name in ("httpx", "sentence_transformers", "ray"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -149,9 +180,5 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except EmbedmillError as error:
             fail(error)
-        except BrokenPipeError:
-            # The reader of our output went away (`| head`): that is no error.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            raise typer.Exit(OK) from None
 
     return wrapped

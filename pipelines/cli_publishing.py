@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,9 +17,11 @@ from pipelines.cli_options import (
     OK,
     TAKEN_BACK,
     UNTOLD,
+    ConfigArgument,
     ConfigOption,
     IndexOption,
     JsonOption,
+    NamedConfigOption,
     SetOption,
     VerboseOption,
     configure_logging,
@@ -30,6 +31,7 @@ from pipelines.cli_options import (
     reports_errors,
     seconds,
     settings_from,
+    settings_path,
     version_number,
 )
 from pipelines.cli_reading import print_json
@@ -46,7 +48,6 @@ from pipelines.publish import Publication
 from pipelines.run_options import RunOptions
 from pipelines.watch import Watched, WatchPlan, watch
 
-ConfigArgument = Annotated[Path, typer.Argument(help="Settings file of the index.")]
 VersionArgument = Annotated[
     str | None, typer.Argument(metavar="[VERSION]", help="3, or v3.", show_default=False)
 ]
@@ -71,8 +72,9 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Although a gate spea
 
 @reports_errors
 def reembed_command(
-    config: ConfigArgument,
+    config: ConfigArgument = None,
     *,
+    named: NamedConfigOption = None,
     index: IndexOption = None,
     overrides: SetOption = None,
     local: LocalOption = False,
@@ -91,6 +93,7 @@ def reembed_command(
     from pipelines.reembed import reembed
 
     configure_logging(verbose=verbose)
+    config = settings_path(config, named)
     settings = settings_from(config, overrides, index)
     choices = RunOptions(take_over=take_over, wait_for_jobs=not no_wait)
     with running(settings, choices, local=local, address=address) as (executor, options):
@@ -215,7 +218,12 @@ def retire_command(
     number = version_number(version)
     assert number is not None
     given_up = retire(settings, number).version(number)
-    out.print(f"{given_up.name} is {given_up.state}; embedmill prune deletes its data in time")
+    out.print(
+        f"{given_up.name} is given up (its state is {given_up.state}); embedmill prune deletes its "
+        "data in time",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @reports_errors

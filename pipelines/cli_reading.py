@@ -11,9 +11,10 @@ import typer
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import SettingsError
 from embedmill.index_reader import open_index
+from embedmill.lease import in_use_by
 from embedmill.manifest import Manifest
 from embedmill.payload import Filter, Scalar
-from embedmill.run_report import read_reports
+from embedmill.run_report import RunReport, read_reports
 from embedmill.settings import Settings
 from embedmill.vector_store import Hit
 from embedmill.work_left import WorkLeft, work_left
@@ -29,7 +30,7 @@ from pipelines.cli_options import (
     reports_errors,
     settings_from,
 )
-from pipelines.summary import summary
+from pipelines.summary import fills, summary
 
 _SNIPPET = 200
 
@@ -99,7 +100,8 @@ def _print_hit(rank: int, hit: Hit) -> None:
 
 
 def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
+    """In one line, without markup."""
+    return text.replace("\n", r"\n").replace("[", r"\[")
 
 
 @reports_errors
@@ -114,23 +116,40 @@ def status(
     settings = settings_from(config, overrides, index)
     workspace = workspace_of(settings)
     left = _work_left(settings, workspace)
-    runs = read_reports(workspace, settings.index)
-    run, report = next(runs, ("", None))
+    runs = _last_runs(workspace, settings.index)
+    by = in_use_by(workspace, settings.index)
     if as_json:
-        print_json({"run": run, "report": report and report.to_json(), "left": asdict(left)})
+        run, report = runs[-1] if runs else ("", None)
+        shown = report and report.to_json()
+        print_json({"run": run, "report": shown, "left": asdict(left), "in_use_by": by})
         return
-    if not run:
+    if not runs:
         out.print(f"index {settings.index!r} has had no run yet")
         return
-    complete = report is not None and report.status in {"succeeded", "partial"}
-    if report is None:
-        out.print(f"run {run} has not ended: it goes on, or it was killed", highlight=False)
-    else:
-        print_lines(summary(report))
+    for run, report in runs:
+        print_lines(_ended(run, by) if report is None else summary(report))
     waiting = str(left) if left else "no segments between the layers"
     out.print(f"left: {waiting}", highlight=False)
-    if left or not complete:
+    well = all(report and report.status in {"succeeded", "partial"} for _, report in runs)
+    if not by and (left or not well):
         out.print("  next: run the same ingest again; it goes on where it stopped")
+
+
+def _last_runs(workspace: Workspace, index: str) -> list[tuple[str, RunReport | None]]:
+    """The last run that filled the index, or has not ended well, and what was run since."""
+    last = []
+    for run, report in read_reports(workspace, index):
+        last.append((run, report))
+        if report is None or fills(report):
+            break
+    return last[::-1]
+
+
+def _ended(run: str, by: str) -> list[str]:
+    """Of a run without a report."""
+    if by:
+        return [f"run        {run} goes on: {by}"]
+    return [f"run        {run} was killed: it has not ended, and nobody works on the index"]
 
 
 def _work_left(settings: Settings, workspace: Workspace) -> WorkLeft:
@@ -156,4 +175,4 @@ def show_recipes(*, config: ConfigOption = DEFAULT_CONFIG, overrides: SetOption 
 def print_json(value: object) -> None:
     """Print one JSON value on standard output."""
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    typer.echo(orjson.dumps(value, option=option).decode())
+    out.write(orjson.dumps(value, option=option).decode())

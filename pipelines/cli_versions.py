@@ -190,7 +190,14 @@ def why(
         except RefusedError as error:
             missing.append(error)
     if not found:
-        raise missing[-1] if missing else RefusedError("the index has no versions with data")
+        raise (
+            missing[-1]
+            if missing
+            else RefusedError(
+                f"index {settings.index!r} has no versions with data",
+                hint="run embedmill ingest first",
+            )
+        )
     if as_json:
         print_json({name: [asdict(one) for one in origins] for name, origins in found.items()})
         return

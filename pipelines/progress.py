@@ -45,10 +45,14 @@ def shown(
 def line(progress: Progress, seconds: float) -> str:
     """One line: what was read, what was embedded, what is left, how fast."""
     documents = progress.documents
+    read = ""
+    if progress.scanning or documents.read:
+        read = (
+            f"{'reading' if progress.scanning else 'read'} {documents.read:,} documents "
+            f"({documents.unchanged:,} unchanged, {documents.dead:,} dead); "
+        )
     rate = progress.chunks / seconds if seconds > 0 else 0.0
-    reading = "reading" if progress.scanning else "read"
     return (
-        f"{seconds:.0f} s: {reading} {documents.read:,} documents "
-        f"({documents.unchanged:,} unchanged, {documents.dead:,} dead); {progress.chunks:,} chunks "
-        f"embedded, {rate:.0f}/s; {progress.applied:,} segments stored, {progress.waiting:,} to go"
+        f"{seconds:.0f} s: {read}{progress.chunks:,} chunks embedded, {rate:.0f}/s; "
+        f"{progress.applied:,} segments stored, {progress.waiting:,} to go"
     )

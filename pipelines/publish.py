@@ -154,7 +154,9 @@ def _target(settings: Settings, state: ManifestState, number: int | None) -> Ind
     raise RefusedError(
         f"index {settings.index!r} has no version that is ready to be published",
         code="not-ready",
-        hint="build one with: embedmill reembed SETTINGS",
+        hint="build one with: embedmill reembed SETTINGS"
+        if state.published
+        else "run embedmill ingest to its end: the first complete version goes live by itself",
     )
 
 

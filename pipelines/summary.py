@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from embedmill.counts import RateUse, WriteCounts
+from embedmill.counts import DocumentCounts, RateUse, WriteCounts
 from embedmill.job_summary import bill
 from embedmill.run_report import RunReport
 from embedmill.stated_limits import StatedLimits
 
-# Runs that move readers or delete, and count no documents.
-_WITHOUT_COUNTS = {"publish", "rollback", "prune"}
+# Runs that fill the index; the others move readers, delete, compare or write elsewhere.
+_FILLING = {"ingest", "replay", "reembed"}
+
+
+_EARLY = {"failed", "interrupted"}
+
+
+def fills(report: RunReport) -> bool:
+    """Whether the counts of documents, chunks and records are what the run is about."""
+    return report.pipeline in _FILLING
 
 
 def summary(report: RunReport) -> Iterator[str]:
@@ -18,8 +26,10 @@ def summary(report: RunReport) -> Iterator[str]:
     if report.pipeline == "copy":
         yield from copied(report, "another store")
         return
-    if report.pipeline in _WITHOUT_COUNTS:
-        what = f"{report.pipeline} of {report.version}"
+    if not fills(report):
+        # What is pruned is not the version that is published meanwhile.
+        of = "" if report.pipeline == "prune" else f" of {report.version}"
+        what = f"{report.pipeline}{of}"
         ended = f": {report.error}" if report.error else ""
         yield f"run        {report.run}, {what}: {report.status}{ended}"
         return
@@ -33,11 +43,11 @@ def _counted(report: RunReport) -> Iterator[str]:
         for count, what in ((documents.removed, "removed"), (documents.empty, "without text"))
         if count
     ]
-    yield (
-        f"documents  {documents.read:,} read = {documents.added:,} added + "
-        f"{documents.changed:,} changed + {documents.unchanged:,} unchanged + "
-        f"{documents.dead:,} dead{''.join(extra)}"
-    )
+    if report.status in _EARLY and documents.read and report.live_documents < 0:
+        extra.append("; it ended early: those that are not committed are read again")
+    # A version that is built from stored chunks reads none.
+    if documents.read or report.pipeline != "reembed":
+        yield _documents(documents, "".join(extra))
     gone = f" + {chunks.superseded:,} superseded" if chunks.superseded else ""
     cut = f"; {chunks.truncated:,} cut at the model's window" if chunks.truncated else ""
     yield (
@@ -64,6 +74,14 @@ def _counted(report: RunReport) -> Iterator[str]:
     yield from _gates(report)
     where = "over Ray" if report.executor == "ray" else "in this process"
     yield f"run        {report.run}, {report.seconds:.1f} s {where}: {verdict(report)}"
+
+
+def _documents(documents: DocumentCounts, extra: str) -> str:
+    return (
+        f"documents  {documents.read:,} read = {documents.added:,} added + "
+        f"{documents.changed:,} changed + {documents.unchanged:,} unchanged + "
+        f"{documents.dead:,} dead{extra}"
+    )
 
 
 def _gates(report: RunReport) -> Iterator[str]:
@@ -138,5 +156,6 @@ def verdict(report: RunReport) -> str:
         letters = f"{report.dead_letters:,} dead letters"
         return f"completed with {letters} (see: embedmill dlq list -c SETTINGS)"
     if report.status == "succeeded" and not report.changed_anything:
-        return "nothing to do, the index is in line with its source"
+        at_all = ", the index is in line with its source" if report.pipeline == "ingest" else ""
+        return f"nothing to do{at_all}"
     return report.status if not report.error else f"{report.status}: {report.error}"

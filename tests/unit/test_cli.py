@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from embedmill.assembly import Seams, seams
 from embedmill.lease import take_lease
+from embedmill.run_report import start_run
 from embedmill.vector_stores import memory
 from embedmill.workspace import LocalWorkspace
 from pipelines.cli import app
@@ -163,7 +164,7 @@ def test_files_of_which_none_matches_are_4_with_the_patterns(shell):
         (["ingest", "s.yaml", "--source", "docs", "--set", "index=docs"], ["--index docs"]),
         (["search", "x", "-c", "s.yaml", "--where", "doc_id"], ["KEY=VALUE", "doc_id=guide/a.md"]),
         (["search", "x"], ["embedmill.yaml: there is no such file", "s.yaml"]),
-        (["ingest"], ["Missing argument", "CONFIG"]),
+        (["ingest"], ["embedmill.yaml: there is no such file", "--config"]),
         (["dlq", "list", "-c", "s.yaml", "--stage", "reading"], ["'reading' is not one of"]),
         (["nonsense"], ["No such command 'nonsense'"]),
         (["ingest", "s.yaml"], ["memory store is gone when its process ends", "add --local"]),
@@ -406,3 +407,154 @@ def test_a_source_is_not_mixed_into_the_index_that_the_settings_fill(shell):
     (shell.folder / "fruit" / "a.txt").write_text("plums")
     said(shell.ingest("--source", "fruit"), 2, "would go into index 'fruit'", "--index fruit")
     said(shell.run("status", "-c", "s.yaml"), 0, "3 documents")
+
+
+def test_status_shows_the_last_ingest_and_what_was_run_since(shell):
+    shell.ingest()
+    shell.run("audit", "-c", "s.yaml")
+    said(
+        shell.run("status", "-c", "s.yaml"),
+        0,
+        "documents 3 read = 3 added",
+        "audit of v1: succeeded",
+        "left: no segments",
+    )
+
+
+def test_status_tells_a_run_that_goes_on_from_one_that_was_killed(shell):
+    shell.ingest()
+    workspace = LocalWorkspace(shell.folder / "ws")
+    run = start_run(workspace, "fruit", "2030-01-01T00:00:00+00:00", {"version": "v1"})
+    with take_lease(workspace, "fruit", "ingest"):
+        going = shell.run("status", "-c", "s.yaml")
+        said(going, 0, f"{run} goes on: ingest by process")
+        assert "next:" not in going.output
+        told = json.loads(shell.run("status", "-c", "s.yaml", "--json").stdout)
+        assert told["in_use_by"].startswith("ingest by process")
+    said(shell.run("status", "-c", "s.yaml"), 0, f"{run} was killed", "run the same ingest again")
+
+
+def test_a_store_that_lost_the_collection_says_how_it_is_filled_again(shell):
+    shell.ingest()
+    memory._CONTENTS.clear()
+    said(
+        shell.run("search", "apples", "-c", "s.yaml"),
+        4,
+        "there is no collection 'fruit--v1'",
+        "next:",
+        "embedmill audit --repair fills a collection that is lost",
+    )
+    said(shell.run("audit", "-c", "s.yaml", "--repair"), 0, "3 missing", "audited again: clean")
+    said(shell.run("search", "apples", "-c", "s.yaml"), 0, "apples are red")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words", "remedy"),
+    [
+        ("applied", ["ingest", "s.yaml", "--local"], "and run embedmill ingest"),
+        ("runs", ["status", "-c", "s.yaml"], "only what this run says is lost"),
+    ],
+)
+def test_a_damaged_file_that_can_be_made_again_says_so(shell, damaged, words, remedy):
+    shell.ingest()
+    files = (shell.folder / "ws" / "indexes" / "fruit" / damaged).rglob("*.json")
+    for path in files:
+        if path.name != "started.json":
+            path.write_text("torn")
+    said(shell.run(*words), 4, "does not read back", "next: delete", remedy)
+
+
+def test_a_damaged_file_is_no_finding_that_a_repair_would_mend(shell):
+    shell.ingest()
+    damaged = next((shell.folder / "ws").rglob("vectors/**/*.parquet"))
+    damaged.write_bytes(b"torn")
+    found = shell.run("audit", "-c", "s.yaml")
+    said(found, 7, "1 damaged-file", "delete", "the segment is embedded anew")
+    assert "--repair" not in found.output
+    said(shell.run("audit", "-c", "s.yaml", "--repair"), 7, "audited again: 1 damaged-file left")
+    damaged.unlink()
+    said(shell.ingest(), 0, "in the store")
+    said(shell.run("audit", "-c", "s.yaml"), 0, "no findings")
+
+
+def test_a_source_given_by_path_is_read_by_the_columns_of_the_settings(shell):
+    source = {"kind": "table", "path": "rows.jsonl", "id_column": "docno", "text_columns": ["body"]}
+    shell.settings(source=source)
+    shell.rows([{"docno": "1", "body": "plums"}], "more.jsonl")
+    said(shell.ingest("--source", "more.jsonl"), 0, "1 added")
+    said(shell.run("search", "plums", "-c", "s.yaml", "--index", "more"), 0, "1. 1.000 1 ")
+
+
+def test_a_source_given_by_path_is_read_by_the_patterns_of_the_settings(shell):
+    shell.files(apples=b"apples")
+    shell.settings(source={"kind": "files", "path": "x", "exclude": ["**/b.txt"]})
+    (shell.folder / "docs" / "b.txt").write_text("left out")
+    said(shell.ingest("--source", "docs"), 0, "1 added")
+
+
+@pytest.mark.parametrize(
+    "words", [["ingest", "s.yaml", "--source", "a\udcff"], ["search", "a\udcff", "-c", "s.yaml"]]
+)
+def test_words_that_are_not_utf8_are_refused(shell, words):
+    shell.ingest()
+    result = shell.run(*words)
+    assert result.exit_code in (2, 4)
+    assert "is not UTF-8" in result.output
+
+
+def test_control_characters_of_texts_and_ids_are_shown_and_not_obeyed(shell):
+    shell.rows([{"id": "a\x1b[2J\nb", "text": "apples \x1b]0;title\x07 \u202e"}])
+    shell.ingest()
+    result = shell.run("search", "apples", "-c", "s.yaml")
+    said(result, 0, r"a\x1b[2J\nb", r"apples \x1b]0;title\x07 \u202e")
+    assert "\x1b" not in result.output
+    said(shell.run("why", "zz\x1b[31m", "-c", "s.yaml"), 4, r"\x1b[31m")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["s.yaml"], ["-c", "s.yaml"], ["--config", "s.yaml"], ["s.yaml", "-c", "s.yaml"], []],
+    ids=" ".join,
+)
+def test_the_settings_are_an_argument_or_an_option_or_the_environments(shell, monkeypatch, words):
+    if not words:
+        monkeypatch.setenv("EMBEDMILL_CONFIG", "s.yaml")
+    said(shell.run("ingest", *words, "--local"), 0, "3 added")
+    said(shell.run("contract", *words), 0, '"index": "fruit"')
+
+
+def test_two_settings_files_are_2(shell):
+    said(
+        shell.run("ingest", "s.yaml", "-c", "t.yaml", "--local"),
+        2,
+        "two settings files are named: s.yaml and t.yaml",
+        "next: leave one of them out",
+    )
+
+
+@pytest.mark.parametrize("command", ["contract", "evaluate", "export"])
+def test_a_version_is_named_in_one_way_everywhere(shell, command):
+    shell.ingest()
+    more = ["--to", "out"] if command == "export" else []
+    for name in ("1", "v1"):
+        assert shell.run(command, "s.yaml", "--version", name, *more).exit_code == 0
+    said(
+        shell.run(command, "s.yaml", "--version", "one", *more),
+        2,
+        "'one' is no version: write 3, or v3",
+    )
+
+
+def test_it_says_which_version_it_is(shell):
+    said(shell.run("--version"), 0, "embedmill 0.")
+
+
+def test_what_a_program_reads_is_json_also_where_there_is_nothing_to_do(shell):
+    shell.ingest()
+    done = shell.run("dlq", "replay", "-c", "s.yaml", "--local", "--json")
+    assert json.loads(done.stdout)["status"] == "nothing-to-do"
+
+
+def test_defaults_of_a_kind_are_shown_as_they_stand_in_settings(shell):
+    said(shell.run("kinds", "files"), 0, "exclude (default [])", "follow_links (default false)")
+    said(shell.run("kinds", "fiels"), 2, "there is no kind 'fiels'; there is: files,")

@@ -12,9 +12,10 @@ from embedmill.assembly import workspace_of
 from embedmill.errors import RefusedError
 from embedmill.gate import GateResult
 from embedmill.job_summary import bill
-from embedmill.manifest import IndexVersion, Manifest
+from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.provenance import ChunkOrigin, Provenance
 from embedmill.run_report import RunReport, read_reports
+from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -179,31 +180,37 @@ def why(
     workspace = workspace_of(settings)
     state = Manifest(workspace, settings.index).read()
     number = version_number(version)
-    chosen = [v for v in state.versions if not v.pruned] if number is None else []
+    chosen = [v for v in state.versions if not v.pruned]
     if number is not None:
         chosen = [state.version(number)]
     found: dict[str, Sequence[ChunkOrigin]] = {}
-    missing: list[RefusedError] = []
+    missing: dict[int, RefusedError] = {}
     for one in chosen:
         try:
             found[one.name] = Provenance(workspace, settings.index, one).of(doc_id, chunk)
         except RefusedError as error:
-            missing.append(error)
+            missing[one.number] = error
     if not found:
-        raise (
-            missing[-1]
-            if missing
-            else RefusedError(
-                f"index {settings.index!r} has no versions with data",
-                hint="run embedmill ingest first",
-            )
-        )
+        raise _nowhere(settings, state, missing)
     if as_json:
         print_json({name: [asdict(one) for one in origins] for name, origins in found.items()})
         return
     for name, origins in found.items():
         print_lines(_origin_lines(f"{name} {state.version(int(name[1:])).state}", origins))
-    print_lines(str(error) for error in missing)
+    print_lines(str(error) for error in missing.values())
+
+
+def _nowhere(
+    settings: Settings, state: ManifestState, missing: dict[int, RefusedError]
+) -> RefusedError:
+    """What to say when no version has it: what is true of the one that readers see."""
+    if not missing:
+        return RefusedError(
+            f"index {settings.index!r} has no versions with data",
+            hint="run embedmill ingest first",
+        )
+    seen = state.published.number if state.published else 0
+    return missing.get(seen, missing[max(missing)])
 
 
 def _origin_lines(title: str, origins: Sequence[ChunkOrigin]) -> Iterator[str]:

@@ -375,7 +375,7 @@ def test_a_refusal_survives_pickling_with_its_hint(problems, tmp_path):
         load_settings(tmp_path / "missing.yaml")
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
-    assert "docs/configuration.md" in again.hint
+    assert "configs/folder.yaml" in again.hint
 
 
 # Secrets

@@ -24,7 +24,7 @@ from embedmill.tokenizer import TokenWindow
 from embedmill.voyage_settings import VoyageEmbedderSettings, voyage_recipe
 
 # Of requests to a server.
-_REMOTE = ("httpx2", "msgspec", "pybase64", "simdjson")
+_REMOTE = ("httpx2", "msgspec", "pybase64", "simdjson", "urllib3")
 
 
 def embedding_recipe(settings: EmbedderSettings, metric: Metric) -> EmbeddingRecipe:  # noqa: PLR0911, one for each kind

@@ -8,22 +8,23 @@ from contextlib import contextmanager
 from functools import partial
 from weakref import finalize
 
-import httpx2
 import orjson
+import urllib3
+from urllib3.exceptions import HTTPError
 
+from embedmill.embedders.connection_pool import pool_of
 from embedmill.embedders.reply_memory import ReplyMemory, filled
 from embedmill.errors import (
     EmbedmillError,
     RefusedError,
-    SettingsError,
     StopRunError,
     TransientError,
 )
 from embedmill.openai_replies import ErrorReply, error_of
 from embedmill.redaction import redacted
 
-# Seconds to reach the server; it then has as long as the settings say.
-_CONNECT_S = 5
+# Bytes of a reply that are asked for at a time.
+_PART = 1 << 18
 # Memory of so many replies is kept: more are hardly read at a time in one process.
 _KEPT_REPLIES = 4
 # Of the size that a reply states; what comes beyond it is read all the same.
@@ -33,7 +34,7 @@ _MOST_BELIEVED = 1 << 26
 class OpenReply:
     """A reply that has begun; its body is still on the way."""
 
-    def __init__(self, reply: httpx2.Response, memory: ReplyMemory, doing: str) -> None:
+    def __init__(self, reply: urllib3.BaseHTTPResponse, memory: ReplyMemory, doing: str) -> None:
         self._reply = reply
         self._memory = memory
         self._doing = doing
@@ -47,11 +48,12 @@ class OpenReply:
         """
         lent = self._memory.lend()
         try:
-            lent, size = filled(lent, self._reply.iter_bytes(), _stated_size(self._reply))
-        except httpx2.HTTPError as error:
+            lent, size = filled(lent, self._reply.stream(_PART), _stated_size(self._reply))
+        except HTTPError as error:
+            self._reply.close()
             raise _lost(error, self._doing) from error
         finally:
-            self._reply.close()
+            self._reply.release_conn()
         yield memoryview(lent)[:size]
         self._memory.give_back(lent)
 
@@ -90,23 +92,20 @@ class JsonRequests:
         self._heed = heed
         self._now = now
         self._memory = ReplyMemory(_KEPT_REPLIES)
-        self._client = httpx2.Client(
-            headers={"Content-Type": "application/json", "Accept": "application/json", **headers},
-            timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_S),
-            limits=httpx2.Limits(
-                max_connections=connections, max_keepalive_connections=connections
-            ),
-        )
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": "embedmill",
+            **headers,
+        }
+        self._pool = pool_of(url, timeout_s=timeout_s, connections=connections)
         # An embedder that is let go without a word leaves no connection open.
-        finalize(self, self._client.close)
-        try:
-            self._client.build_request("POST", url)
-        except httpx2.InvalidURL as error:
-            raise SettingsError(f"embedder.base_url: {url!r} is no address: {error}") from error
+        finalize(self, self._pool.clear)
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._pool.clear()
 
     def request(self, body: object, *, doing: str) -> Callable[[], OpenReply]:
         """A request that posts when it is called, as :meth:`post` does.
@@ -130,30 +129,28 @@ class JsonRequests:
             PermanentError: it refuses the request for what it holds.
             StopRunError: key, money, address: no request can succeed.
         """
-        request = self._client.build_request("POST", self._url, content=content)
         try:
-            reply = self._client.send(request, stream=True)
-        except httpx2.UnsupportedProtocol as error:
-            raise StopRunError(
-                f"embedder.base_url: {self._url!r} is no address: {error}",
-                code="embedder-settings",
-                hint="an address begins with https:// or http://",
-            ) from error
-        except httpx2.HTTPError as error:
+            reply = self._pool.urlopen(
+                "POST",
+                self._url,
+                body=content,
+                headers=self._headers,
+                redirect=False,
+                preload_content=False,
+            )
+        except HTTPError as error:
             raise _lost(error, doing) from error
         self._heed(reply.headers)
         opened = OpenReply(reply, self._memory, doing)
-        if reply.is_success:
+        if 200 <= reply.status < 300:
             return opened
         with opened.read() as body:
             raise self._meaning(reply, bytes(body), doing)
 
-    def _meaning(self, reply: httpx2.Response, body: bytes, doing: str) -> EmbedmillError:
+    def _meaning(self, reply: urllib3.BaseHTTPResponse, body: bytes, doing: str) -> EmbedmillError:
         headers = {name.lower(): value for name, value in reply.headers.items()}
-        meaning = error_of(
-            ErrorReply(reply.status_code, headers, body), doing=doing, now=self._now()
-        )
-        if isinstance(meaning, RefusedError) or reply.is_redirect:
+        meaning = error_of(ErrorReply(reply.status, headers, body), doing=doing, now=self._now())
+        if isinstance(meaning, RefusedError) or 300 <= reply.status < 400:
             # No such address: not one text could ever be embedded.
             return StopRunError(
                 str(meaning), code="embedder-settings", hint="check embedder.base_url"
@@ -161,11 +158,11 @@ class JsonRequests:
         return meaning
 
 
-def _stated_size(reply: httpx2.Response) -> int:
+def _stated_size(reply: urllib3.BaseHTTPResponse) -> int:
     """Bytes of the body on the wire, which is all of it unless it is compressed; 0: not stated."""
     stated = reply.headers.get("content-length", "")
     return min(int(stated), _MOST_BELIEVED) if stated.isdecimal() else 0
 
 
-def _lost(error: httpx2.HTTPError, doing: str) -> TransientError:
+def _lost(error: HTTPError, doing: str) -> TransientError:
     return TransientError(redacted(f"{doing}: {type(error).__name__}: {error}"), code="connection")

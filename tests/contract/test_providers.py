@@ -147,9 +147,9 @@ def test_without_being_told_a_longer_vector_is_no_vector_of_the_recipe(opened):
 def test_a_server_without_a_key_gets_none_and_azure_gets_its_own_header(opened, monkeypatch):
     rig = opened(CompatibleRig())
     for more, header in (({"server": "azure"}, "api-key"), ({}, "authorization")):
-        sent = rig.embedder(**more)._endpoint._requests._client.headers
+        sent = rig.embedder(**more)._endpoint._requests._headers
         assert sent[header].endswith("sk-of-the-fake-server")
-    assert "authorization" not in rig.embedder(api_key=None)._endpoint._requests._client.headers
+    assert "authorization" not in rig.embedder(api_key=None)._endpoint._requests._headers
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(
     texts = [f"text number {number}" for number in range(40)]
     inside, most, lock = 0, 0, threading.Lock()
     embedder = rig.embedder(inputs_per_request=3, requests_at_a_time=8)
-    client = embedder._endpoint._requests._client
-    send = client.send
+    requests = embedder._endpoint._requests
+    post = requests.post
 
     def counted(*arguments, **more):
         nonlocal inside, most
@@ -64,12 +64,12 @@ def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(
             inside += 1
             most = max(most, inside)
         try:
-            return send(*arguments, **more)
+            return post(*arguments, **more)
         finally:
             with lock:
                 inside -= 1
 
-    client.send = counted
+    requests.post = counted
     embedded = embedder.embed(texts, "document")
     assert close_to(embedded.vectors, rig.expected(texts))
     assert most == 8

@@ -101,12 +101,12 @@ def build_provider(
         from embedmill.batch_providers.cohere_limits import DatasetTemplate, batch_template
 
         if settings.jobs_through == "batches":
-            from embedmill.batch_providers.cohere_batches import CohereBatchProvider
+            from embedmill.batch_providers.cohere_batches import batch_provider
 
-            return CohereBatchProvider(settings, recipe), batch_template(recipe)
-        from embedmill.batch_providers.cohere import CohereJobProvider
+            return batch_provider(settings, recipe), batch_template(recipe)
+        from embedmill.batch_providers.cohere_embed_jobs import embed_job_provider
 
-        return CohereJobProvider(settings, recipe), DatasetTemplate()
+        return embed_job_provider(settings, recipe), DatasetTemplate()
     raise SettingsError(f"an embedder of kind {settings.kind} has no embedding jobs")
 
 

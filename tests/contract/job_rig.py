@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime
 
-from embedmill.batch_providers.cohere import CohereJobProvider
-from embedmill.batch_providers.cohere_batches import CohereBatchProvider
+from embedmill.batch_providers.cohere import Pace
+from embedmill.batch_providers.cohere_batches import batch_provider
+from embedmill.batch_providers.cohere_embed_jobs import embed_job_provider
 from embedmill.batch_providers.cohere_limits import DatasetTemplate, batch_template
 from embedmill.batch_providers.openai import OpenAIBatchProvider
 from embedmill.batch_providers.openai_limits import limits_of, request_template
@@ -88,8 +89,8 @@ def _built(name, server, clock, more):
         },
     )
     recipe = cohere_recipe(settings, "cosine")
-    kind = CohereBatchProvider if batches else CohereJobProvider
-    return recipe, kind(settings, recipe, sleep=sleep, now=lambda: clock().timestamp())
+    build = batch_provider if batches else embed_job_provider
+    return recipe, build(settings, recipe, Pace(sleep, lambda: clock().timestamp()))
 
 
 def template_of(provider):

@@ -18,7 +18,6 @@ from embedmill.document import RAW_SCHEMA, documents_of
 from embedmill.drafting import Committed, DraftOutcome, ShardDrafter
 from embedmill.errors import TransientError
 from embedmill.ledger import Ledger
-from embedmill.manifest import IndexVersion, Manifest
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 
@@ -214,11 +213,10 @@ class ShardWorker:
             found = self._folds[key.shard]
         return found[0]
 
-    def compact(self, versions: Sequence[IndexVersion], spare: int) -> Compaction:
+    def compact(self, spare: int) -> Compaction:
         """Compact its shards where that is worth it; everything must be applied.
 
         Args:
-            versions: of the index.
             spare: see ``ShardCompactor.compact``.
 
         Returns:
@@ -226,25 +224,16 @@ class ShardWorker:
         """
         self._drafters.clear()
         total = Compaction(0, 0)
-        known = {version.number for version in versions}
-
-        def no_build_began() -> bool:
-            # A build of days begins beside a run whenever it likes, and reads these segments.
-            name = self._context.settings.index
-            state = Manifest(self._layers.workspace, name).read()
-            return {version.number for version in state.versions} <= known
-
         for shard in self._shards:
-            compactor = self._layers.compactor(self._context, versions, shard)
-            done = compactor.compact(spare=spare, may_replace=no_build_began)
+            done = self._layers.compactor(self._context, shard).compact(spare=spare)
             if done is not None:
                 total += done
         return total
 
-    def finish_copies(self, versions: Sequence[IndexVersion]) -> None:
+    def finish_copies(self) -> None:
         """Finish what an interrupted compaction of its shards left half done."""
         for shard in self._shards:
-            self._layers.compactor(self._context, versions, shard).finish_copies()
+            self._layers.compactor(self._context, shard).finish_copies()
 
     def _require_scan(self) -> None:
         if not self._scanned:

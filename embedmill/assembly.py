@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never, cast
@@ -15,7 +15,7 @@ from embedmill.compacting import Fills, ShardCompactor
 from embedmill.embedder import Embedder
 from embedmill.embedders.build import build_embedder, embedding_recipe, token_window
 from embedmill.errors import SettingsError
-from embedmill.manifest import IndexVersion
+from embedmill.manifest import Manifest
 from embedmill.parsers.by_media_type import MediaTypeParser
 from embedmill.pinecone_settings import BulkImportSettings, PineconeSettings
 from embedmill.query_contract import QueryContract, publish_contract
@@ -185,28 +185,31 @@ class Layers:
         self.vectors = VectorLayer.of_version(self.workspace, index, context, run)
         self.applied = AppliedLayer(self.workspace, settings.index, context.applied)
 
-    def compactor(
-        self, context: RunContext, versions: Sequence[IndexVersion], shard: int
-    ) -> ShardCompactor:
+    def compactor(self, context: RunContext, shard: int) -> ShardCompactor:
         """The compactor of one shard.
+
+        Versions that use other chunks or have no data do not count for it. One that is kept for a
+        way back counts: while it lacks something, nothing is folded.
 
         Args:
             context: of the run.
-            versions: of the index; those that use other chunks or have no data do not count. One
-                that is kept for a way back counts: while it lacks something, nothing is folded.
             shard: its number.
         """
         name = context.settings.index
-        fills = [
-            Fills(
-                VectorLayer.of_version(self.workspace, name, version),
-                AppliedLayer(self.workspace, name, version.collection),
-            )
-            for version in versions
-            if version.chunking == context.chunking
-            and version.state != "failed"
-            and version.pruned is None
-        ]
+        manifest = Manifest(self.workspace, name)
+
+        def fills() -> list[Fills]:
+            return [
+                Fills(
+                    VectorLayer.of_version(self.workspace, name, version),
+                    AppliedLayer(self.workspace, name, version.collection),
+                )
+                for version in manifest.read().versions
+                if version.chunking == context.chunking
+                and version.state != "failed"
+                and version.pruned is None
+            ]
+
         return ShardCompactor(self.chunks, fills, shard, context.settings.run.segment_chunks)
 
 

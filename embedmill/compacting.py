@@ -3,7 +3,13 @@
 A snapshot is made of ordinary segments that hold every live document. Their vectors are copied,
 and what the store has confirmed is carried over, so that nothing is embedded or written again.
 Until the marker that makes the snapshot the shard's beginning is put, all earlier segments count as
-well and say the same; after it, they are ignored, and their files are deleted.
+well and say the same; after it, listings leave them out.
+
+Their files are deleted once nobody needs them. A build of another version begins beside us whenever
+it likes, without our lease: it commits its version to the manifest, then lists segments. We put the
+marker, then read the manifest. Whatever the order of these four steps, either its listing leaves
+out what the snapshot replaced, or we see its version, which lacks the snapshot, and leave the files
+to a later compaction.
 """
 
 from __future__ import annotations
@@ -65,13 +71,17 @@ class ShardCompactor:
     """Compacts one shard. Only under the lease, and with no run in flight."""
 
     def __init__(
-        self, chunks: ChunkLayer, fills: Sequence[Fills], shard: int, segment_chunks: int
+        self,
+        chunks: ChunkLayer,
+        fills: Callable[[], Sequence[Fills]],
+        shard: int,
+        segment_chunks: int,
     ) -> None:
         """Prepare.
 
         Args:
             chunks: the shard's chunks.
-            fills: of every version that uses these chunks.
+            fills: of every version that uses these chunks, as the manifest has them at the call.
             shard: its number.
             segment_chunks: chunks per segment of the snapshot.
         """
@@ -80,9 +90,7 @@ class ShardCompactor:
         self._shard = shard
         self._size = segment_chunks
 
-    def compact(
-        self, *, spare: int = 0, may_replace: Callable[[], bool] = lambda: True
-    ) -> Compaction | None:
+    def compact(self, *, spare: int = 0) -> Compaction | None:
         """Compact, if it has more segments than it needs.
 
         An earlier compaction that was interrupted is finished in any case: what it had copied gets
@@ -91,24 +99,21 @@ class ShardCompactor:
         Args:
             spare: segments beyond the need that are left alone, and as many as are needed; 0 leaves
                 none alone.
-            may_replace: asked right before the snapshot replaces what there was. When somebody
-                reads that by now, both stay: they say the same, and the next compaction folds them.
 
         Returns:
-            What was done; None when there was no need, when a version still lacks vectors or
-            records of some segment, or when nothing may be replaced.
+            What was done; None when there was no need, or when a version still lacks vectors or
+            records of some segment.
         """
         self._delete_replaced()
         self.finish_copies()
+        fills = self._fills()
         numbers = self._chunks.committed_of(self._shard)
         ledger, following = Ledger.fold(self._chunks, self._shard)
         needed = max(1, -(-ledger.chunk_total() // self._size))
         too_many = len(numbers) > (max(2 * needed, needed + spare) if spare else needed)
-        if not too_many or not self._all_filled(numbers):
+        if not too_many or not self._all_filled(fills, numbers):
             return None
-        written = self._write(ledger, following)
-        if not may_replace():
-            return None
+        written = self._write(fills, ledger, following)
         self._chunks.mark_snapshot(SegmentKey(self._shard, following))
         self._delete_replaced()
         return Compaction(len(numbers), written)
@@ -116,7 +121,7 @@ class ShardCompactor:
     def finish_copies(self) -> None:
         """Carry over what an interrupted compaction had not carried over yet."""
         numbers = self._chunks.committed_of(self._shard)
-        for fill in self._fills:
+        for fill in self._fills():
             applied = set(fill.applied.committed_of(self._shard))
             for number in sorted(set(numbers) - applied):
                 key = SegmentKey(self._shard, number)
@@ -126,15 +131,15 @@ class ShardCompactor:
                 self._carry_over(fill, key)
                 applied.add(number)
 
-    def _all_filled(self, numbers: Sequence[int]) -> bool:
+    def _all_filled(self, fills: Sequence[Fills], numbers: Sequence[int]) -> bool:
         wanted = set(numbers)
         return all(
             wanted <= set(layer.committed_of(self._shard))
-            for fill in self._fills
+            for fill in fills
             for layer in (fill.vectors, fill.applied)
         )
 
-    def _write(self, ledger: Ledger, following: int) -> int:
+    def _write(self, fills: Sequence[Fills], ledger: Ledger, following: int) -> int:
         by_segment: dict[int, dict[bytes, LedgerEntry]] = {}
         for key, entry in ledger.entries():
             by_segment.setdefault(entry.segment, {})[key] = entry
@@ -143,15 +148,15 @@ class ShardCompactor:
         for number, live in sorted(by_segment.items()):
             for document in self._documents(number, live):
                 if pending.chunk_count + len(document.chunks) > MAX_SEGMENT_CHUNKS:
-                    self._commit(following, pending)
+                    self._commit(fills, following, pending)
                     following, pending = following + 1, PendingSegment()
                 pending.add(document)
                 if pending.chunk_count >= self._size:
-                    self._commit(following, pending)
+                    self._commit(fills, following, pending)
                     following, pending = following + 1, PendingSegment()
         # A shard without documents keeps one empty segment, so that its numbers go on.
         if pending.documents or following == first:
-            self._commit(following, pending)
+            self._commit(fills, following, pending)
             following += 1
         return following - first
 
@@ -182,11 +187,11 @@ class ShardCompactor:
             found.append(document)
         return found
 
-    def _commit(self, number: int, pending: PendingSegment) -> None:
+    def _commit(self, fills: Sequence[Fills], number: int, pending: PendingSegment) -> None:
         """Make the segment exist, then carry over what each version has of its chunks."""
         key = SegmentKey(self._shard, number)
         self._chunks.commit(key, *pending.tables(), copy=True)
-        for fill in self._fills:
+        for fill in fills:
             self._carry_over(fill, key)
 
     def _carry_over(self, fill: Fills, key: SegmentKey) -> None:
@@ -233,7 +238,15 @@ class ShardCompactor:
         )
 
     def _delete_replaced(self) -> None:
-        start = self._chunks.delete_replaced(self._shard)
-        for fill in self._fills:
+        """Delete what a snapshot replaced, unless a version that lacks the snapshot may read it."""
+        start = self._chunks.start_of(self._shard)
+        if not start:
+            return
+        # The order is what makes it safe: first the marker, then the manifest.
+        fills = self._fills()
+        if not self._all_filled(fills, self._chunks.committed_of(self._shard)):
+            return
+        self._chunks.delete_below(self._shard, start)
+        for fill in fills:
             fill.vectors.delete_below(self._shard, start)
             fill.applied.delete_below(self._shard, start)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from embedmill.rereading import undisturbed
 from embedmill.segment import ChunkLayer, SegmentKey
 
 LEDGER_COLUMNS = (
@@ -82,6 +83,10 @@ class Ledger:
         Returns:
             The ledger and the next free segment number.
         """
+        return undisturbed(lambda: cls._fold(layer, shard))
+
+    @classmethod
+    def _fold(cls, layer: ChunkLayer, shard: int) -> tuple[Ledger, int]:
         numbers = layer.committed_of(shard)
         ledger = cls()
         parts = [

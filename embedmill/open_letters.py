@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from embedmill.dead_letter import DeadLetter, read_letters
 from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
+from embedmill.rereading import undisturbed
 from embedmill.run_report import read_reports
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey
@@ -47,7 +48,17 @@ def open_letters(workspace: Workspace, index: str, version: IndexVersion) -> lis
     for letter in read_letters(workspace, index):
         histories.setdefault(letter.id, []).append(letter)
     last_scan, replayed = _last_tries(workspace, index)
-    standing = _Standing(workspace, index, version)
+    return undisturbed(
+        lambda: _still_open(histories, last_scan, replayed, _Standing(workspace, index, version))
+    )
+
+
+def _still_open(
+    histories: Mapping[str, list[DeadLetter]],
+    last_scan: str,
+    replayed: Mapping[str, str],
+    standing: _Standing,
+) -> list[OpenLetter]:
     found = []
     for history in histories.values():
         letter = history[-1]
@@ -86,11 +97,12 @@ class _Standing:
     def _lost_in(self, key: SegmentKey) -> set[tuple[str, int]] | None:
         """Document and chunk index of the rows that have no record; None: none has one yet."""
         applied = self._applied.read_if_there(key)
+        if applied is not None and not applied.rejected:
+            return set()
+        # Read after it: what a compaction has replaced is missing here, not unapplied.
+        docs = self._chunks.docs(key, ("doc_id",)).column("doc_id").to_pylist()
         if applied is None:
             return None
-        if not applied.rejected:
-            return set()
-        docs = self._chunks.docs(key, ("doc_id",)).column("doc_id").to_pylist()
         chunks, _ = self._chunks.chunks(key)
         doc_rows = chunks.column("doc_row").to_pylist()
         indexes = chunks.column("chunk_index").to_pylist()

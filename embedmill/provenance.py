@@ -12,6 +12,7 @@ from embedmill.errors import RefusedError
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
+from embedmill.rereading import undisturbed
 from embedmill.segment import (
     DEAD,
     DEDUPLICATED,
@@ -85,6 +86,9 @@ class Provenance:
         Raises:
             RefusedError: the version has no such document, or the document no such chunk.
         """
+        return undisturbed(lambda: self._of(doc_id, chunk_index))
+
+    def _of(self, doc_id: str, chunk_index: int | None) -> Sequence[ChunkOrigin]:
         shard = ShardPlan(self._version.shard_count).shard_of(doc_id)
         entry = Ledger.fold(self._chunks, shard)[0].get(doc_key(doc_id))
         name = f"{self._version.name} of index {self._index!r}"

@@ -123,17 +123,15 @@ class ChunkLayer:
         """From now on the segments of this shard begin with ``key``; earlier ones are replaced."""
         create_once(self._workspace, f"{self._folder}/{key}.snapshot", b"1")
 
-    def delete_replaced(self, shard: int) -> int:
-        """Delete the files of segments that a snapshot replaced.
+    def start_of(self, shard: int) -> int:
+        """Number that the shard begins with; 0 when it has no snapshot."""
+        paths = [entry.path for entry in self._workspace.list(f"{self._folder}/s{shard:04d}")]
+        return numbers_in(paths, _SNAPSHOT).get(shard, [0])[-1]
 
-        Returns:
-            The number that the shard begins with; 0 when it has no snapshot.
-        """
-        folder = f"{self._folder}/s{shard:04d}"
-        paths = [entry.path for entry in self._workspace.list(folder)]
-        start = numbers_in(paths, _SNAPSHOT).get(shard, [0])[-1]
-        delete_below(self._workspace, paths, start)
-        return start
+    def delete_below(self, shard: int, number: int) -> None:
+        """Delete the files of segments that a snapshot replaced."""
+        paths = [entry.path for entry in self._workspace.list(f"{self._folder}/s{shard:04d}")]
+        delete_below(self._workspace, paths, number)
 
     def commit(
         self, key: SegmentKey, docs: pa.Table, chunks: pa.Table, *, copy: bool = False
@@ -375,6 +373,14 @@ class AppliedLayer(NumberedFiles):
         path = self._path(key)
         data = self._workspace.read(path)
         return None if data is None else self._parsed(data, path)
+
+    def records_at(self, shard: int, number: int) -> int:
+        """Records of a shard once this segment and all before it are applied."""
+        found = self.read_if_there(SegmentKey(shard, number))
+        if found is None:
+            # Folded beside us since: the snapshot has the same records.
+            found = self.read(SegmentKey(shard, (self.committed_of(shard) or [number])[-1]))
+        return found.records
 
     def _parsed(self, data: bytes, path: str) -> Applied:
         again = f"delete {path} and run embedmill ingest: the store is given the segment again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from embedmill.manifest import IndexVersion
-from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
+from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.workspace import Workspace
 
 
@@ -40,3 +40,8 @@ def work_left(workspace: Workspace, index: str, version: IndexVersion) -> WorkLe
         return sum(len(set(numbers) - set(layer.get(s, []))) for s, numbers in chunks.items())
 
     return WorkLeft(missing(vectors), missing(applied))
+
+
+def lacks_vectors(chunks: ChunkLayer, vectors: VectorLayer, key: SegmentKey) -> bool:
+    """Whether a segment has none, looked at once more: a compaction beside us deletes files."""
+    return not vectors.exists(key) and key.number in chunks.committed_of(key.shard)

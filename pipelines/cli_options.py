@@ -16,6 +16,7 @@ from embedmill.errors import (
     DeletionsWithheldError,
     EmbedmillError,
     IndexLockedError,
+    OutcomeUnknownError,
     RefusedError,
     SettingsError,
     StopRunError,
@@ -164,7 +165,7 @@ def fail(error: EmbedmillError) -> NoReturn:
     """Print an error and what to do next; end the command."""
     err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
     hint = error.hint
-    if not hint and isinstance(error, TransientError):
+    if not hint and isinstance(error, TransientError | OutcomeUnknownError):
         hint = "see whether what did not answer is there, then run the same command again"
     if hint:
         err.print(f"  next: {hint}", markup=False, highlight=False, soft_wrap=True)

@@ -30,13 +30,13 @@ def compact(settings: Settings, executor: Executor, options: RunOptions) -> Comp
     """
     with open_version(settings, "compact", options) as version:
         execution = version.execution(executor)
-        left = execution.prepare(fill=False, copied=version.versions)
+        left = execution.prepare(fill=False, copied=True)
         if left:
             raise RefusedError(
                 f"{left} segments are not in the store yet; they cannot be folded",
                 hint="run embedmill ingest with the same settings to its end first",
             )
-        done = execution.compact(version.versions, spare=0)
+        done = execution.compact(spare=0)
         version.leave_report(execution.report("succeeded"))
         try:
             execution.tidy()

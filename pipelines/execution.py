@@ -23,6 +23,7 @@ from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
 from embedmill.source import Split
 from embedmill.text_index import TextIndex
+from embedmill.work_left import lacks_vectors
 from pipelines.deletions import decided_deletions
 from pipelines.dispatcher import Address, Dispatcher
 from pipelines.faults import FaultPolicy
@@ -107,7 +108,7 @@ class Execution:
         fill: bool = True,
         rebuild: bool = False,
         hold: bool = False,
-        copied: Sequence[IndexVersion] = (),
+        copied: bool = False,
     ) -> int:
         """Declare the workers, open the store, queue what earlier runs left between the layers.
 
@@ -115,7 +116,7 @@ class Execution:
             fill: False leaves the store closed, for work that does not touch it.
             rebuild: many of the stored segments lack vectors; equal texts are embedded once.
             hold: the store stays closed until :meth:`open_store`; vectors are made meanwhile.
-            copied: versions for which an interrupted compaction is to be finished before.
+            copied: an interrupted compaction is finished before, for all versions.
 
         Returns:
             How many segments were left.
@@ -130,7 +131,7 @@ class Execution:
         if fill and not hold:
             self._ask((WRITE, 0), "prepare")
         for worker in range(self._sizes.shard_workers if copied else 0):
-            self._ask((SHARD, worker), "finish_copies", tuple(copied))
+            self._ask((SHARD, worker), "finish_copies")
         applied = {s: done[-1] for s, done in self._layers.applied.committed().items() if done}
         if rebuild:
             self._survey.read(committed)
@@ -223,16 +224,15 @@ class Execution:
             for worker in range(self._sizes.shard_workers)
         )
 
-    def compact(self, versions: Sequence[IndexVersion], *, spare: int) -> Compaction:
+    def compact(self, *, spare: int) -> Compaction:
         """Fold the segments of shards that have many more than they need.
 
         Args:
-            versions: of the index.
             spare: see ``ShardCompactor.compact``.
         """
         total = Compaction(0, 0)
         for worker in range(self._sizes.shard_workers):
-            done = self._ask((SHARD, worker), "compact", tuple(versions), spare)
+            done = self._ask((SHARD, worker), "compact", spare)
             total += cast(Compaction, done)
         if total.segments_before:
             log.info("compacted %d segments to %d", total.segments_before, total.segments_after)
@@ -284,13 +284,12 @@ class Execution:
         return self._dispatcher.ask_again(address, method, *arguments, sleep=self._options.sleep)
 
     def _live_records(self) -> int:
-        return sum(
-            self._layers.applied.read(SegmentKey(shard, number)).records
-            for shard, number in self._apply.last_applied.items()
-        )
+        records = self._layers.applied.records_at
+        return sum(records(*last) for last in self._apply.last_applied.items())
 
     def _resume(self, committed: Mapping[int, Sequence[int]], applied: Mapping[int, int]) -> None:
-        vectors = {s: set(numbers) for s, numbers in self._layers.vectors.committed().items()}
+        layers = self._layers
+        vectors = {s: set(numbers) for s, numbers in layers.vectors.committed().items()}
         for shard, numbers in sorted(committed.items()):
             last = self._announced[shard] = applied.get(shard, -1)
             if last >= 0:
@@ -300,7 +299,7 @@ class Execution:
                 has_vectors = number in vectors.get(shard, ())
                 if number > last:
                     self._take(key, self._survey.of(key), has_vectors=has_vectors)
-                elif not has_vectors:
+                elif not has_vectors and lacks_vectors(layers.chunks, layers.vectors, key):
                     # Damaged, and deleted by hand; the store has the records.
                     self._embed.add(key)
 

@@ -94,11 +94,6 @@ class OpenVersion:
     """
 
     @property
-    def versions(self) -> Sequence[IndexVersion]:
-        """All versions of the index, as the manifest has them now."""
-        return self._state.versions
-
-    @property
     def current(self) -> IndexVersion:
         """The version that is worked on, as the manifest has it now."""
         return self._state.version(self._version.number)
@@ -169,7 +164,7 @@ class OpenVersion:
             _require_sums(report)
             report = self._record(execution, report)
             if self._may_compact(report):
-                execution.compact(self._state.versions, spare=SPARE_SEGMENTS)
+                execution.compact(spare=SPARE_SEGMENTS)
             if report.changed_anything:
                 execution.tidy()
         except BaseException as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Self
 
 
@@ -108,11 +108,15 @@ class RateUse(_Additive):
     stated_tokens: int = 0
 
     def __add__(self, other: Self) -> Self:
-        # Named: a slotted dataclass is another class than the one that super() looks for.
-        return replace(
-            _Additive.__add__(self, other),
-            stated_requests=_lowest(self.stated_requests, other.stated_requests),
-            stated_tokens=_lowest(self.stated_tokens, other.stated_tokens),
+        # Written out: it is added for every request.
+        return type(self)(
+            self.requests + other.requests,
+            self.tokens + other.tokens,
+            self.throttled + other.throttled,
+            self.waited_s + other.waited_s,
+            self.dollars + other.dollars,
+            _lowest(self.stated_requests, other.stated_requests),
+            _lowest(self.stated_tokens, other.stated_tokens),
         )
 
 

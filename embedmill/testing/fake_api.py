@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import Message
@@ -87,6 +88,7 @@ class Request:
         query: all values by name, empty ones too.
         headers: names in any case.
         number: of this request at this server, from 1.
+        arrived: seconds of the monotonic clock.
     """
 
     def __init__(self, handler: BaseHTTPRequestHandler, number: int) -> None:
@@ -96,6 +98,7 @@ class Request:
         self.query: Mapping[str, list[str]] = parse_qs(url.query, keep_blank_values=True)
         self.headers: Message = handler.headers
         self.number = number
+        self.arrived = time.monotonic()
         self._stream = handler.rfile
         self._left = int(self.headers.get("content-length") or 0)
 

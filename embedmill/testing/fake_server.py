@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,7 +109,8 @@ class FakeServer(Generic[FaultT]):
 
     def _spoiled(self, reply: Reply, call: Call[FaultT]) -> Reply:
         if slow := call.fault("slow-reply"):
-            self._pass(slow.seconds)
+            # The work is a part of it: a reply begins when it is planned to, whatever that takes.
+            self._pass(call.request.arrived + slow.seconds - time.monotonic())
         if call.fault("drop-reply"):
             raise HangUp
         if call.fault("cut-reply") and isinstance(reply.content, bytes):

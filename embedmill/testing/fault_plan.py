@@ -55,7 +55,8 @@ class PlannedFault(BaseModel):
         times: how many calls in a row; 0: all from then on.
         count: of what the deed is about: rows, bytes, points, polls.
         value: a status, a code, a header's value, words.
-        seconds: that ``slow`` and ``slow-reply`` take.
+        seconds: that ``slow`` takes before the work, and that pass from the request to its reply
+            with ``slow-reply``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)

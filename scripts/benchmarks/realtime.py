@@ -1,10 +1,11 @@
 """How busy the realtime path keeps a provider, and what a vector costs the client.
 
-A fake OpenAI server in a process of its own answers every request after a given latency, out of
-replies that it made once. In turn, with as many requests at a time: the product's embedder, from
-texts to checked float32 rows; the official client's own call, from texts to what it returns (lists
-of floats, unchecked); and, to show what server and connection leave for any client, one that only
-sends a request that was written before and reads the bytes of the reply.
+A fake OpenAI server in a process of its own begins every reply when a given latency has passed
+since the request arrived, out of replies that it made once. In turn, with as many requests at a
+time: the product's embedder, from texts to checked float32 rows; the official client's own call,
+from texts to what it returns (lists of floats, unchecked); and, to show what server and connection
+leave for any client, one that only sends a request that was written before and reads the bytes of
+the reply.
 
 Two limits. The product makes 90 % of the requests that fit (requests at a time / latency), unless
 the processors are the limit: then it says so, and which. And a vector costs it less processor
@@ -96,7 +97,7 @@ def served(latency: float) -> Iterator[tuple[psutil.Process, str]]:
     """The fake server, in a process of its own: process and base URL."""
     with tempfile.TemporaryDirectory(prefix="bench-realtime-") as folder:
         plan = Path(folder, "plan.yaml")
-        plan.write_text(f"- {{at: embeddings, do: slow, times: 0, seconds: {latency}}}\n")
+        plan.write_text(f"- {{at: embeddings, do: slow-reply, times: 0, seconds: {latency}}}\n")
         command = [sys.executable, "-m", "embedmill.testing.openai_server", "--canned"]
         with subprocess.Popen(  # noqa: S603 (ours)
             [*command, "--faults", str(plan)], stdout=subprocess.PIPE, text=True

@@ -1,5 +1,7 @@
 """How a process keeps to a budget: waiting, late permits, a keeper out of reach, money, use."""
 
+from dataclasses import asdict, fields
+
 import pytest
 
 from embedmill.budget_keeper import LocalKeeper
@@ -228,6 +230,14 @@ def test_what_the_provider_states_is_no_news_where_the_settings_ask_for_less(cap
     assert rig.limiter.limits == Limits(requests=60)
     assert not caplog.records
     assert rig.limiter.take_use() == RateUse()
+
+
+def test_use_adds_up_but_for_limits_of_which_the_lowest_counts():
+    use = RateUse(*range(1, 1 + len(fields(RateUse))))
+    other = RateUse(stated_tokens=3)
+    sums = {field.name: 2 * getattr(use, field.name) for field in fields(RateUse)}
+    sums |= {"stated_requests": use.stated_requests, "stated_tokens": 3}
+    assert asdict(use + other + use) == sums
 
 
 def test_tickets_of_two_processes_differ():

@@ -28,7 +28,7 @@ def test_an_ingest_on_ray_survives_any_kill(index, run, uninterrupted, seed):
 def survives(index, run, uninterrupted, dice, arguments, *, workers):
     texts = made_up_texts(300, seed=dice.randrange(1000))
     index.write(texts)
-    settings = index.settings(segment_chunks=SEGMENT, embed_workers=workers)
+    settings = index.settings(segment_chunks=SEGMENT, shard_workers=1, embed_workers=workers)
     expected, embedded_once = uninterrupted(texts)
     kills = 0
     for _ in range(dice.randint(1, 3)):

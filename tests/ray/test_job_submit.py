@@ -139,24 +139,6 @@ def free_ports(count):
         return [one.getsockname()[1] for one in sockets]
 
 
-def test_a_job_indexes_and_its_dead_letters_show_in_its_status(head, rehearsal):
-    with_a_row_that_dies(rehearsal, made_up_texts(40))
-    settings = rehearsal.settings(shard_workers=1, embed_workers=1)
-
-    done = head.submit("ingest", str(rehearsal.config))
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert "42 read = 41 added + 0 changed + 0 unchanged + 1 dead" in done.stdout
-    with open_index(settings) as reader:
-        hits = reader.search("The words of a row.", 1)
-    assert hits[0].payload["doc_id"] == "twice"
-
-
-def with_a_row_that_dies(rehearsal, texts):
-    rehearsal.write({**texts, "twice": "The words of a row."})
-    with rehearsal.source.open("a") as rows:
-        rows.write('{"id": "twice", "text": "Another row of the same id."}\n')
-
-
 @pytest.fixture
 def changed_copy(rehearsal):
     """Copies the code, with lines added to some of its modules."""
@@ -174,7 +156,9 @@ def changed_copy(rehearsal):
     return copy
 
 
-def test_the_uploaded_code_is_what_runs(head, rehearsal, changed_copy):
+def test_a_job_runs_the_uploaded_code_and_its_dead_letters_show_in_its_status(
+    head, rehearsal, changed_copy
+):
     """The package is installed on this machine too; a changed copy shows which one was taken."""
     copy = changed_copy(
         {
@@ -184,13 +168,24 @@ def test_the_uploaded_code_is_what_runs(head, rehearsal, changed_copy):
             "StoreWriter.count = _said",
         }
     )
-    with_a_row_that_dies(rehearsal, made_up_texts(3))
-    rehearsal.settings(shard_workers=1, embed_workers=1)
-    done = head.submit("ingest", str(rehearsal.config), "--tolerate-dead", root=copy)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 added + 0 changed + 0 unchanged + 1 dead" in done.stdout
+    rehearsal.write({**made_up_texts(40), "twice": "The words of a row."})
+    with rehearsal.source.open("a") as rows:
+        rows.write('{"id": "twice", "text": "Another row of the same id."}\n')
+    settings = rehearsal.settings(shard_workers=1, embed_workers=1)
+
+    done = head.submit("ingest", str(rehearsal.config), root=copy)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "42 read = 41 added + 0 changed + 0 unchanged + 1 dead" in done.stdout
     assert "uploaded driver" in done.stdout
     assert "write worker 0: uploaded worker" in done.stdout
+    with open_index(settings) as reader:
+        hits = reader.search("The words of a row.", 1)
+    assert hits[0].payload["doc_id"] == "twice"
+
+    # What goes well ends well; the options of a command reach it.
+    told = head.submit("status", "--config", str(rehearsal.config), "--json", root=copy)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert '"rehearsal"' in told.stdout
 
 
 def test_a_job_that_is_stopped_ends_in_order(head, rehearsal, changed_copy):

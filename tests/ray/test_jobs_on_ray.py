@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 def test_one_run_on_ray_submits_and_the_next_one_collects(open_executor, rehearsal):
     texts = made_up_texts(60)
     rehearsal.write(texts)
-    rehearsal.settings()
+    rehearsal.settings(shard_workers=1, embed_workers=1)
     values = yaml.safe_load(rehearsal.config.read_text())
     with OpenAIServer(options=ServerOptions(polls_per_status=1)) as server:
         values["embedder"] = {

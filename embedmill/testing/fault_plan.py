@@ -128,5 +128,12 @@ def load_faults(path: Path, kind: type[FaultT]) -> list[FaultT]:
     try:
         given = yaml.safe_load(path.read_text("utf-8")) or []
         return TypeAdapter(list[kind]).validate_python(given)  # type: ignore[valid-type]
-    except (yaml.YAMLError, ValidationError) as error:
+    except yaml.YAMLError as error:
         raise ValueError(f"{path}: {error}") from error
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc'])) or 'the list'}: {problem['msg']}, "
+            f"found {problem['input']!r}"
+            for problem in error.errors()
+        ]
+        raise ValueError(f"{path}: {'; '.join(problems)}") from error

@@ -558,3 +558,19 @@ def test_what_a_program_reads_is_json_also_where_there_is_nothing_to_do(shell):
 def test_defaults_of_a_kind_are_shown_as_they_stand_in_settings(shell):
     said(shell.run("kinds", "files"), 0, "exclude (default [])", "follow_links (default false)")
     said(shell.run("kinds", "fiels"), 2, "there is no kind 'fiels'; there is: files,")
+
+
+def test_a_key_that_is_not_set_is_said_before_any_document_is_read(shell, monkeypatch):
+    monkeypatch.delenv("NOBODYS_KEY", raising=False)
+    embedder = {"kind": "openai", "model": "text-embedding-3-small", "api_key": "${NOBODYS_KEY}"}
+    shell.settings(embedder={**embedder, "tokenizer": "estimate"})
+    said(shell.ingest(), 2, "not set in the environment", "next: export NOBODYS_KEY=...")
+    assert not (shell.folder / "ws").exists()
+
+
+def test_a_filter_that_no_hit_can_meet_says_how_metadata_is_written(shell):
+    shell.ingest()
+    search = ["search", "apples", "-c", "s.yaml", "--where"]
+    said(shell.run(*search, "lang=en"), 0, "no hits", "a document's own is metadata.lang")
+    assert "note" not in shell.run(*search, "metadata.lang=en").output
+    assert "note" not in shell.run(*search, "doc_id=none").output

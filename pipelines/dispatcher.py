@@ -140,13 +140,14 @@ class Dispatcher:
         Raises:
             Exception: what the call raised, when asking again is of no use.
         """
+        what = (method.replace("_", " "), "{} worker {}".format(*address))
         while True:
             try:
                 return self.ask(address, method, *arguments)
             except WorkerDiedError:
                 continue
             except (TransientError, OutcomeUnknownError) as error:
-                again = self._faults.wait_before_retry((method, address), Done(0, error=error))
+                again = self._faults.wait_before_retry(what, Done(0, error=error))
                 sleep(max(0.0, again - self._faults.clock()))
 
     def _attributed(

@@ -91,7 +91,8 @@ class FaultPolicy:
             raise StopRunError(
                 f"{what[0]} of {what[1]} failed {MAX_TRIES} times; the last time: {error}",
                 code="retries-exhausted",
-                hint="all that was committed is kept; run the same command again",
+                hint="see whether what did not answer is there, then run the same command again: "
+                "all that was committed is kept",
             ) from error
         log.warning("%s of %s failed, try %d: %s", *what, self._tries[what], error)
         return self.clock() + min(60.0, 0.5 * 2.0 ** self._tries[what])

@@ -20,6 +20,9 @@ class Echo:
     def refuse(self):
         raise RefusedError("no")
 
+    def begin_work(self):
+        raise TransientError("nobody answers")
+
 
 def dispatcher_over(executor, workers=2):
     dispatcher = Dispatcher(executor, FaultPolicy(executor))
@@ -150,3 +153,11 @@ def test_a_large_pool_may_lose_more_before_it_is_a_loop():
         dispatcher.call(("pool", worker), "say", "x", then=lambda d: None)
     drain(dispatcher)
     assert len(executor.replaced) == 20
+
+
+def test_what_is_asked_again_in_vain_is_named_in_words():
+    dispatcher = dispatcher_over(ScriptedExecutor())
+    with pytest.raises(StopRunError, match="begin work of pool worker 1 failed 8 times") as stopped:
+        dispatcher.ask_again(("pool", 1), "begin_work", sleep=lambda _: None)
+    assert "nobody answers" in str(stopped.value)
+    assert "see whether what did not answer is there" in stopped.value.hint

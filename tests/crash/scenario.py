@@ -166,6 +166,11 @@ class CrashIndex:
         self.rows.write_bytes(saved.rows)
         self.faults = saved.faults
 
+    def move(self, fresh) -> None:
+        """Have everything in another kind of workspace from now on."""
+        saved, self._fresh = self.save(), fresh
+        self.restore(saved)
+
     def paths(self) -> set:
         """All files of the workspace."""
         return {entry.path for entry in self.workspace.list("indexes")}

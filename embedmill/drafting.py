@@ -261,7 +261,8 @@ class ShardDrafter:
         document = item.document
         if len(chunks) > MAX_SEGMENT_CHUNKS:
             error = PermanentError(
-                f"{len(chunks):,} chunks, a document may have {MAX_SEGMENT_CHUNKS:,}",
+                f"{len(chunks):,} chunks, a document may have {MAX_SEGMENT_CHUNKS:,}: split it, or "
+                "let its chunks be larger (chunker.max_tokens)",
                 code="too-many-chunks",
             )
             self._bury_error("chunk", document, error, outcome)

@@ -15,7 +15,6 @@ from embedmill.embedders.model_tokenizer import load_tokenizer
 from embedmill.errors import MissingExtraError
 from embedmill.local_model import Integers, padded
 
-log = logging.getLogger(__name__)
 # Changes with the texts or the way of quantising: other int8 vectors are another recipe.
 CALIBRATION = 1
 # Half of the passages calibrate, the others tell what it cost.
@@ -55,8 +54,11 @@ _SENTENCES = (
 )
 
 
-def int8_graph(graph: ov.Model, model: ModelDescription) -> ov.Model:
-    """Quantise a graph; say in the log what that costs.
+def int8_graph(graph: ov.Model, model: ModelDescription) -> tuple[ov.Model, str]:
+    """Quantise a graph.
+
+    Returns:
+        The graph, and one line about what that costs.
 
     Raises:
         MissingExtraError: nncf is not installed.
@@ -81,16 +83,12 @@ def int8_graph(graph: ov.Model, model: ModelDescription) -> ov.Model:
     )
     exact, fast = (_vectors(each, others) for each in (graph, quantised))
     cosines = np.sum(exact * fast, axis=1)
-    log.warning(
-        "int8 for %s: cosine to float32 %.4f on average, %.4f at least; of the %d nearest "
-        "texts %.0f %% stay the same",
-        model.location.name,
-        cosines.mean(),
-        cosines.min(),
-        _NEAREST,
-        100 * _kept(exact, fast),
+    cost = (
+        f"int8 for {model.location.name}: cosine to float32 {cosines.mean():.4f} on average, "
+        f"{cosines.min():.4f} at least; of the {_NEAREST} nearest texts "
+        f"{_kept(exact, fast):.0%} stay the same"
     )
-    return quantised
+    return quantised, cost
 
 
 def _batches(model: ModelDescription) -> Iterator[tuple[Integers, Integers]]:

@@ -24,6 +24,8 @@ from embedmill.recipe import EmbeddingRecipe, fingerprint_of
 log = logging.getLogger(__name__)
 # Raised when the graphs change that are made from the same weights.
 _GRAPH_VERSION = 1
+# Beside an int8 graph: what calibrating it has shown.
+_COST = "cost.txt"
 
 
 def load_openvino(
@@ -60,9 +62,15 @@ def _int8_graph(model: ModelDescription) -> ov.Model:
 
     def make(folder: Path) -> None:
         log.warning("calibrating %s for int8, once; this takes a minute", model.location.name)
-        save_graph(int8_graph(_graph(model), model), folder)
+        graph, cost = int8_graph(_graph(model), model)
+        save_graph(graph, folder)
+        (folder / _COST).write_text(cost)
+        log.warning("%s", cost)
 
-    return _made_graph("int8", model, make, CALIBRATION)
+    folder = _made_folder("int8", model, make, CALIBRATION)
+    if (folder / _COST).is_file():
+        log.info("%s", (folder / _COST).read_text())
+    return read_graph(folder)
 
 
 def _graph(model: ModelDescription) -> ov.Model:
@@ -76,12 +84,11 @@ def _graph(model: ModelDescription) -> ov.Model:
         log.warning("converting %s for OpenVINO, once", model.location.name)
         save_graph(traced_graph(model.location, steps), folder)
 
-    return _made_graph("float", model, make)
+    return read_graph(_made_folder("float", model, make))
 
 
-def _made_graph(
+def _made_folder(
     kind: str, model: ModelDescription, make: Callable[[Path], None], *versions: int
-) -> ov.Model:
+) -> Path:
     facts = [model_revision(model.location), ov.get_version(), _GRAPH_VERSION, *versions]
-    folder = made_once(f"openvino-{kind}-{fingerprint_of(facts)}", make)
-    return read_graph(folder)
+    return made_once(f"openvino-{kind}-{fingerprint_of(facts)}", make)

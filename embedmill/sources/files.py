@@ -158,5 +158,6 @@ class FilesSource:
 
 def _too_large(size: str, limit: int) -> PermanentError:
     return PermanentError(
-        f"{size}, the limit is {limit} bytes (`source.max_document_bytes`)", code="too-large"
+        f"{size}, the limit is {limit}: raise source.max_document_bytes, or split the file",
+        code="too-large",
     )

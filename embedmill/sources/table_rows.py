@@ -232,6 +232,7 @@ class RowForm:
     def too_large(self, size: int) -> PermanentError:
         """The error of a row of ``size`` bytes."""
         return PermanentError(
-            f"{size} bytes, the limit is {self.limit} (`source.max_document_bytes`)",
+            f"{size} bytes, the limit is {self.limit}: raise source.max_document_bytes, or split "
+            "the row",
             code="too-large",
         )

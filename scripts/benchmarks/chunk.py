@@ -22,7 +22,7 @@ import orjson
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
 from benchmarks.figures import spread, verdict
-from benchmarks.ingesting import MINILM
+from benchmarks.ingesting import MINILM, existing_file
 from embedmill.chunker import Chunk
 from embedmill.chunkers.build import build_chunker
 from embedmill.embedders.build import token_window
@@ -42,7 +42,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--corpus", type=Path, required=True, help="JSON lines, .gz or not")
+    made.add_argument("--corpus", type=existing_file, required=True, help="JSON lines, .gz or not")
     made.add_argument("--text", default="text", help="its column (default %(default)s)")
     made.add_argument("--kind", choices=["markdown", "text"], default="markdown")
     made.add_argument("--model", default=MINILM["model"], help="whose tokens (default %(default)s)")

@@ -141,10 +141,25 @@ def parser(description: str | None, *, timeout_s: float) -> argparse.ArgumentPar
     return made
 
 
+def existing_file(text: str) -> Path:
+    """A path of the command line at which there is a file.
+
+    Raises:
+        ArgumentTypeError: there is none; argparse prints it and ends with 2.
+    """
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return path
+
+
 def add_corpus(made: argparse.ArgumentParser) -> None:
     """Options that say which documents to take."""
     made.add_argument(
-        "--corpus", type=Path, required=True, help="JSON lines, .gz too; one document per line"
+        "--corpus",
+        type=existing_file,
+        required=True,
+        help="JSON lines, .gz too; one document per line",
     )
     made.add_argument("--id-column", default="doc_id", help="default: %(default)s")
     made.add_argument(

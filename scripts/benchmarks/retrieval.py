@@ -22,6 +22,7 @@ from benchmarks.ingesting import (
     MINILM,
     add_corpus,
     corpus_source,
+    existing_file,
     ingested,
     parser,
     scratch,
@@ -39,9 +40,14 @@ def main() -> int:
     made = parser(__doc__, timeout_s=3600)
     add_corpus(made)
     made.add_argument(
-        "--queries", type=Path, required=True, help="JSON lines with query_id (or _id) and text"
+        "--queries",
+        type=existing_file,
+        required=True,
+        help="JSON lines with query_id (or _id) and text",
     )
-    made.add_argument("--qrels", type=Path, required=True, help="query, document, grade; tabs")
+    made.add_argument(
+        "--qrels", type=existing_file, required=True, help="query, document, grade; tabs"
+    )
     made.add_argument(
         "--model", default=MINILM["model"], help="of sentence_transformers (default %(default)s)"
     )

@@ -29,7 +29,15 @@ from typing import TypeAlias
 import numpy as np
 
 from benchmarks.figures import verdict
-from benchmarks.ingesting import MINILM, add_corpus, corpus_source, parser, scratch, settings_in
+from benchmarks.ingesting import (
+    MINILM,
+    add_corpus,
+    corpus_source,
+    existing_file,
+    parser,
+    scratch,
+    settings_in,
+)
 from embedmill.assembly import Seams, seams
 from embedmill.embedder import EmbeddedTexts, Embedder, Role
 from embedmill.evaluation_plot import measures
@@ -111,8 +119,10 @@ def main() -> int:
     """Measure as the command line says."""
     made = parser(__doc__, timeout_s=3600)
     add_corpus(made)
-    made.add_argument("--queries", type=Path, required=True, help="JSON lines")
-    made.add_argument("--qrels", type=Path, required=True, help="query, document, grade; tabs")
+    made.add_argument("--queries", type=existing_file, required=True, help="JSON lines")
+    made.add_argument(
+        "--qrels", type=existing_file, required=True, help="query, document, grade; tabs"
+    )
     made.add_argument(
         "--window", type=int, default=256, help="tokens that the model sees (default %(default)s)"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from benchmarks.ingesting import existing_file
 from benchmarks.machine import BenchError
 
 _PART = 400
@@ -43,7 +44,7 @@ def add_corpus(made: argparse.ArgumentParser) -> None:
     """Options that say which documents to take."""
     made.add_argument(
         "--corpus",
-        type=Path,
+        type=existing_file,
         help="JSON lines, .gz too; without it sections of the docs of Python's standard library",
     )
     made.add_argument("--id-column", default="id", help="default: %(default)s")

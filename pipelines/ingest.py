@@ -14,7 +14,7 @@ from embedmill.announcing import announce, keep_event
 from embedmill.arrivals import refusal_event, tell_of_arrival
 from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
-from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError, StopRunError
+from embedmill.errors import EmbedmillError, RefusedError
 from embedmill.executor import Executor
 from embedmill.gates.first import refusal_of_first
 from embedmill.job_assembly import job_records, price_per_million, uses_jobs
@@ -36,13 +36,12 @@ from embedmill.settings import Settings
 from embedmill.settings_file import require_secrets
 from embedmill.versioning import version_for_ingest, version_for_reembed
 from embedmill.workspace import LocalWorkspace
+from pipelines.adding_up import require_sums
 from pipelines.execution import Execution
 from pipelines.run_options import InterruptedRunError, RunOptions
 from pipelines.small_run import OutgrownError, SmallRun
 
 log = logging.getLogger(__name__)
-# So many rows do not all die by themselves: the model, the store or the settings are to blame.
-_FEW = 10
 
 
 def ingest(settings: Settings, executor: Executor, options: RunOptions | None = None) -> RunReport:
@@ -165,7 +164,7 @@ class OpenVersion:
                 return report
             execution.count()
             report = self._with_jobs(execution.report("succeeded"))
-            _require_sums(report)
+            require_sums(self._workspace, report)
             report = self._record(execution, report)
             if self._may_compact(report):
                 execution.compact(spare=SPARE_SEGMENTS)
@@ -367,26 +366,3 @@ def _said(error: BaseException) -> str:
         return str(error)
     first = (str(error).strip().splitlines() or [""])[0]
     return redacted(f"unexpected {type(error).__name__}: {first}".rstrip(": "))
-
-
-def _require_sums(report: RunReport) -> None:
-    problems = report.problems()
-    if problems:
-        raise CountsMismatchError(
-            "the counts of this run do not add up: " + "; ".join(problems),
-            hint="see what differs with: embedmill audit; put it right with: embedmill audit "
-            "--repair (nothing is embedded for it)",
-        )
-    documents, chunks = report.documents, report.chunks
-    # A few rows that die while others live are to blame themselves.
-    few = _FEW if report.live_records > 0 else 1
-    for what, dead, total in (
-        ("documents", documents.dead, documents.read),
-        ("chunks", chunks.dead, chunks.chunks),
-    ):
-        if total >= few and dead == total:
-            raise StopRunError(
-                f"all {total} {what} of this run died",
-                code="all-dead",
-                hint="see why with: embedmill dlq list -c SETTINGS",
-            )

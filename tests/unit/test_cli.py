@@ -233,7 +233,13 @@ def test_a_source_that_is_appended_to_may_forget(shell):
 
 def test_a_run_in_which_all_rows_die_is_5_and_publishes_nothing(shell):
     shell.rows(["no", "json"])
-    said(shell.ingest(), 5, "all 2 documents of this run died", "embedmill dlq list")
+    said(
+        shell.ingest(),
+        5,
+        "all 2 documents of this run died; one of them, rows.jsonl:",
+        "Expecting value",
+        "embedmill dlq list",
+    )
     said(shell.run("search", "x", "-c", "s.yaml"), 4, "no published version", "embedmill ingest")
     assert len(shell.letters()) == 2
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import orjson
 import typer
+from rich.text import Text
 
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import SettingsError
@@ -31,6 +32,7 @@ from pipelines.cli_options import (
     settings_from,
 )
 from pipelines.summary import fills, summary
+from pipelines.terminal import visible
 
 _SNIPPET = 200
 # What every hit has beside the document's own metadata.
@@ -49,7 +51,8 @@ def search(
             "--where",
             metavar="KEY=VALUE",
             help="Only hits with this value: --where doc_id=a.md, --where metadata.year=2024. A "
-            "value that reads as a number or a truth value is compared as both. Repeatable.",
+            "value that reads as a number or a truth value is compared as both. Repeatable: all "
+            "keys must hold, and of several values for one key any.",
         ),
     ] = None,
     index: IndexOption = None,
@@ -77,7 +80,10 @@ def _filter(where: list[str]) -> Filter | None:
     for key, sign, _ in pairs:
         if not key or not sign:
             raise SettingsError("--where takes KEY=VALUE, for instance --where doc_id=guide/a.md")
-    return {key: _readings(value) for key, _, value in pairs} or None
+    conditions: dict[str, list[Scalar]] = {}
+    for key, _, value in pairs:
+        conditions.setdefault(key, []).extend(_readings(value))
+    return conditions or None
 
 
 def _readings(text: str) -> list[Scalar]:
@@ -96,17 +102,12 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 def _print_hit(rank: int, hit: Hit) -> None:
     payload = hit.payload
     place = " > ".join(payload["headings"]) or f"characters {payload['start']}-{payload['end']}"
-    name, where = _plain(payload["doc_id"]), _plain(place)
-    line = f"{rank}. {hit.score:.3f}  [bold]{name}[/bold]  [dim]{where}[/dim]"
-    out.print(line, highlight=False, soft_wrap=True)
+    name, where = (visible(text).replace("\n", r"\n") for text in (payload["doc_id"], place))
+    line = Text.assemble(f"{rank}. {hit.score:.3f}  ", (name, "bold"), "  ", (where, "dim"))
+    out.print(line, soft_wrap=True)
     snippet = " ".join(payload["text"].split())
     cut = snippet if len(snippet) <= _SNIPPET else snippet[:_SNIPPET].rsplit(" ", 1)[0] + " ..."
     print_lines([f"   {cut}"])
-
-
-def _plain(text: str) -> str:
-    """In one line, without markup."""
-    return text.replace("\n", r"\n").replace("[", r"\[")
 
 
 @reports_errors

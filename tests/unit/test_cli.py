@@ -580,3 +580,16 @@ def test_a_filter_that_no_hit_can_meet_says_how_metadata_is_written(shell):
     said(shell.run(*search, "lang=en"), 0, "no hits", "a document's own is metadata.lang")
     assert "note" not in shell.run(*search, "metadata.lang=en").output
     assert "note" not in shell.run(*search, "doc_id=none").output
+
+
+def test_of_several_values_for_one_key_any_is_found(shell):
+    shell.ingest()
+    wanted = ["--where", "doc_id=a", "--where", "doc_id=c"]
+    found = shell.run("search", "apples", "-c", "s.yaml", "--json", *wanted)
+    assert sorted(hit["doc_id"] for hit in json.loads(found.stdout)) == ["a", "c"]
+
+
+def test_a_name_that_ends_with_a_backslash_is_shown_as_it_is(shell):
+    shell.rows([{"id": "a\\", "text": "apples"}, {"id": "b\\[red]c", "text": "pears"}])
+    shell.ingest()
+    said(shell.run("search", "apples", "-c", "s.yaml"), 0, "a\\ characters", "b\\[red]c characters")

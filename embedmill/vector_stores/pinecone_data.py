@@ -8,7 +8,6 @@ its transport.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -27,8 +26,8 @@ from embedmill.vector_stores.pinecone_errors import (
     reasons,
 )
 
-# One record as JSON with a comma behind it, in parts.
-Record: TypeAlias = Sequence[bytes]
+# One record as JSON.
+Record: TypeAlias = bytes
 
 # Of one page; Pinecone's operation limits.
 _PAGE = 100
@@ -69,10 +68,11 @@ class PineconeData:
         Raises:
             PermanentError: it refuses the request for what is in it.
         """
-        # Joined once: a record of 1,536 components is 17 KB.
-        parts = [b'{"vectors":[', *chain.from_iterable(records)]
-        parts[-1] = parts[-1].rstrip(b",")
-        body = b"".join([*parts, b'],"namespace":', orjson.dumps(namespace), b"}"])
+        # Copied once: a record of 1,536 components is 17 KB.
+        parts = list(records)
+        parts[0] = b'{"vectors":[' + parts[0]
+        parts[-1] += b'],"namespace":' + orjson.dumps(namespace) + b"}"
+        body = b",".join(parts)
         with pinecone_errors("records", self._secrets):
             # The SDK's own method would have every float as a Python object first, which takes
             # four times as long for 1,536 components.

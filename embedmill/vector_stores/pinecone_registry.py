@@ -60,7 +60,7 @@ class Registry:
 
     def _put(self, name: str, metadata: Mapping[str, Any]) -> None:
         record = {"id": name, "values": self._data.unit_vector, "metadata": metadata}
-        _, position = self._data.upsert(REGISTRY, [(orjson.dumps(record), b",")])
+        _, position = self._data.upsert(REGISTRY, [orjson.dumps(record)])
         self._freshness.wrote(REGISTRY, position)
 
     def forget(self, name: str) -> None:

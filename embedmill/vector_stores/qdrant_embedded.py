@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
@@ -327,14 +327,15 @@ class QdrantEmbeddedStore:
 
     def _put(self, shard: qdrant_edge.EdgeShard, records: VectorBatch, rows: Sequence[int]) -> None:
         with engine_errors(self._folder.path, PermanentError):
-            # One list of floats at a time: 10 % faster than converting all vectors first.
             # Rows are neighbours: whatever they were cut to, they came from one range.
             some = slice(rows[0], rows[-1] + 1)
             columns = zip(
                 records.ids[some], records.vectors[some], records.payloads[some], strict=True
             )
+            # The engine reads any sequence of floats; a list of them made for it takes 3 us of 56
+            # per record at 384 components.
             points = [
-                qdrant_edge.Point(record, vector.tolist(), payload)
+                qdrant_edge.Point(record, cast("list[float]", memoryview(vector)), payload)
                 for record, vector, payload in columns
             ]
             shard.update(qdrant_edge.UpdateOperation.upsert_points(points))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from embedmill.vector_store import VectorBatch
 
@@ -131,10 +132,10 @@ def _weaviate(size: int, urls: str, batches: Sequence[VectorBatch]) -> Loop:
     return write
 
 
-def _engine(size: int, place: str, batches: Sequence[VectorBatch]) -> Loop:
+def _engine(size: int, place: str, batches: Sequence[VectorBatch], *, lists: bool) -> Loop:
     import qdrant_edge
 
-    folder = f"{place}-{size}"
+    folder = f"{place}-{size}-{lists}"
     Path(folder).mkdir(parents=True)
     params = qdrant_edge.EdgeVectorParams(
         size=batches[0].vectors.shape[1], distance=qdrant_edge.Distance.Cosine
@@ -144,9 +145,11 @@ def _engine(size: int, place: str, batches: Sequence[VectorBatch]) -> Loop:
 
     def write() -> None:
         for part in _parts(batches, size):
-            # A list at a time is a tenth faster than all of them first.
+            # A list at a time, as its documentation has it, is a tenth faster than all of them
+            # first; the numpy rows' own memory, as the product gives it, faster still.
             columns = zip(part.ids, part.vectors, part.payloads, strict=True)
-            points = [qdrant_edge.Point(i, v.tolist(), p) for i, v, p in columns]
+            rows = ((i, v.tolist() if lists else memoryview(v), p) for i, v, p in columns)
+            points = [qdrant_edge.Point(i, cast("list[float]", v), p) for i, v, p in rows]
             shard.update(qdrant_edge.UpdateOperation.upsert_points(points))
         shard.flush()
 
@@ -167,7 +170,8 @@ LOOPS: dict[str, dict[str, Maker]] = {
         "data.insert_many, 1,000 at a time": partial(_weaviate, 1000),
     },
     "embedded": {
-        "shard.update, 512 at a time": partial(_engine, 512),
-        "shard.update, 256 at a time": partial(_engine, 256),
+        "lists of floats, 512 at a time": partial(_engine, 512, lists=True),
+        "lists of floats, 256 at a time": partial(_engine, 256, lists=True),
+        "views of the array, 256": partial(_engine, 256, lists=False),
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,8 @@ from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey
 from embedmill.sharding import doc_key
 
 log = logging.getLogger(__name__)
+# Nothing to see: a document of these alone has no text. Providers refuse such inputs.
+_BLANK = string.whitespace + "\u00a0\u00ad\u200b\u200c\u200d\u2028\u2029\u2060\u3000\ufeff"
 # Rows without chunks (deletions, empty documents) close a segment too.
 _MAX_SEGMENT_DOCS = 10_000
 # The first segments of a shard are small, so that embedders have work early: 64, 128, 256, ...
@@ -259,6 +262,8 @@ class ShardDrafter:
 
     def _take(self, item: _Fresh, chunks: list[Chunk], outcome: DraftOutcome) -> None:
         document = item.document
+        if not item.parsed.text.strip(_BLANK):
+            chunks = []
         if len(chunks) > MAX_SEGMENT_CHUNKS:
             error = PermanentError(
                 f"{len(chunks):,} chunks, a document may have {MAX_SEGMENT_CHUNKS:,}: split it, or "

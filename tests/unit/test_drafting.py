@@ -287,7 +287,9 @@ def test_a_document_never_spans_segments_and_has_a_largest_size(monkeypatch):
     monkeypatch.setattr(drafting, "MAX_SEGMENT_CHUNKS", 5)
     shard = Shard(segment_chunks=5)
     outcome = shard.sync({"a": "1 2 3", "b": "1 2 3 4 5", "c": "1 2 3 4 5 6", "d": "1"})
-    assert outcome.letters[0].message == "6 chunks, a document may have 5"
+    said = outcome.letters[0].message
+    assert said.startswith("6 chunks, a document may have 5: split it")
+    assert "chunker.max_tokens" in said
     assert [[row["doc_id"] for row in shard.rows(n)] for n in range(3)] == [["a"], ["b"], ["d"]]
     # Documents that are sent through again keep to the same limit.
     drafter = shard.drafter()

@@ -293,3 +293,10 @@ def test_however_many_workers_and_syncs_the_end_is_that_of_one_run_over_the_last
     assert many.documents() == once.documents()
     assert report.live_records == alone.live_records
     assert sorted(p["text"] for p in many.payloads()) == sorted(p["text"] for p in once.payloads())
+
+
+def test_a_document_of_which_nothing_is_to_be_seen_has_no_text(small_index):
+    index = small_index()
+    report = index.ingest({"a": "some words", "b": "\u200b\ufeff \n", "c": "\u00a0"})
+    assert (report.documents.added, report.documents.empty) == (3, 2)
+    assert report.records.upserted == 1

@@ -13,6 +13,8 @@ from embedmill.parsers.markdown import parse_markdown
 from embedmill.parsers.text import parse_python, parse_text
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
+# How PDF and zip files begin, office documents among them. Short ones may be valid UTF-8.
+_NO_TEXT = (b"%PDF-", b"PK\x03\x04")
 
 
 class MediaTypeParser:
@@ -44,6 +46,11 @@ class MediaTypeParser:
             PermanentError: it cannot be decoded (``encoding``, ``binary``), or nothing parses the
                 media type (``media-type``).
         """
+        if content.startswith(_NO_TEXT):
+            raise PermanentError(
+                "a PDF, office or zip file, which nothing here parses; convert it to text first",
+                code="media-type",
+            )
         match media_type.partition(";")[0].strip().lower():
             case "text/plain" | "text/x-rst":
                 return parse_text(content, self._fallback)

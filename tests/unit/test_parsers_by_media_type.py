@@ -121,3 +121,10 @@ def test_the_fingerprint_tells_options_apart():
     assert plain.fingerprint != legacy.fingerprint
     assert legacy.fingerprint == MediaTypeParser("cp1252").fingerprint
     assert pickle.loads(pickle.dumps(legacy)).fingerprint == legacy.fingerprint
+
+
+@pytest.mark.parametrize("content", [b"%PDF-1.4\n%%EOF", b"PK\x03\x04word/document.xml"])
+def test_what_begins_like_a_pdf_or_an_office_file_is_no_text(content):
+    with pytest.raises(PermanentError, match="convert it") as raised:
+        parse(content, "text/plain")
+    assert raised.value.code == "media-type"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from embedmill.parser import ParsedDocument
 from embedmill.recipe import ChunkingRecipe
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a document.
+class Chunk(NamedTuple):
+    """A piece of a document; its values stand in the order of a chunk row's.
 
     Attributes:
         text: exactly ``document.text[start:end]``; never blank.

@@ -155,7 +155,7 @@ class ShardCompactor:
                     self._commit(fills, following, pending)
                     following, pending = following + 1, PendingSegment()
         # A shard without documents keeps one empty segment, so that its numbers go on.
-        if pending.documents or following == first:
+        if pending.document_count or following == first:
             self._commit(fills, following, pending)
             following += 1
         return following - first

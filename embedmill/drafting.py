@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from embedmill.chunker import Chunk, Chunker
 from embedmill.counts import DocumentCounts
@@ -82,8 +83,7 @@ class DraftOutcome:
         self.chunks += other.chunks
 
 
-@dataclass(frozen=True, slots=True)
-class _Fresh:
+class _Fresh(NamedTuple):
     """A new or changed document on its way."""
 
     document: RawDocument
@@ -181,7 +181,7 @@ class ShardDrafter:
             self.ledger.remove(key)
             outcome.count(removed=1)
             self._pending.add(DraftedDocument.deletion(doc_id, entry))
-            if len(self._pending.documents) >= _MAX_SEGMENT_DOCS:
+            if self._pending.document_count >= _MAX_SEGMENT_DOCS:
                 self._commit(outcome)
         self._commit(outcome)
         return outcome
@@ -200,7 +200,7 @@ class ShardDrafter:
                 continue
             self._make_room(entry.chunk_count, outcome)
             self._pending.add(stored_document(self._layer, self._shard, doc_id, entry))
-            self.ledger.put(key, replace(entry, segment=self._next, was_known=True))
+            self.ledger.put(key, entry._replace(segment=self._next, was_known=True))
             self._commit_when_full(outcome)
         self._commit(outcome)
         return outcome
@@ -332,12 +332,12 @@ class ShardDrafter:
         if (
             self._pending.chunk_count >= min(run.segment_chunks, ramp)
             or self._pending.text_bytes >= run.segment_bytes
-            or len(self._pending.documents) >= _MAX_SEGMENT_DOCS
+            or self._pending.document_count >= _MAX_SEGMENT_DOCS
         ):
             self._commit(outcome)
 
     def _commit(self, outcome: DraftOutcome) -> None:
-        if not self._pending.documents:
+        if not self._pending.document_count:
             return
         key = SegmentKey(self._shard, self._next)
         self._layer.commit(key, *self._pending.tables())

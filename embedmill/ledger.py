@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +43,7 @@ _HALVES = struct.Struct(">QQ")
 _SMALL = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(NamedTuple):
     """Where a document stands.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import orjson
 import pyarrow as pa
@@ -17,9 +16,8 @@ from embedmill.segment import CHUNKS_SCHEMA, DOCS_SCHEMA, ChunkLayer, SegmentKey
 from embedmill.sharding import doc_key
 
 
-@dataclass(frozen=True, slots=True)
-class DraftedDocument:
-    """One document row with its chunk rows.
+class DraftedDocument(NamedTuple):
+    """One document row with its chunk rows. A tuple: half of a dataclass's time to make.
 
     Attributes:
         same_as: for each chunk the (segment, row) whose vector may be taken, or (-1, -1).
@@ -45,71 +43,62 @@ class DraftedDocument:
         return cls(doc_id, b"\0" * 16, "", "{}", (), (), (), entry, deleted=True)
 
 
-@dataclass(slots=True)
 class PendingSegment:
-    """Rows of the next segment of a shard."""
+    """Rows of the next segment of a shard, each a tuple in the order of its schema.
 
-    documents: list[DraftedDocument] = field(default_factory=list)
-    chunk_count: int = 0
-    text_bytes: int = 0
+    Documents and chunks are let go as soon as their rows are made: the collector of garbage would
+    look at each of them again and again while the segment fills.
+
+    Attributes:
+        text_bytes: of the texts of all chunks.
+    """
+
+    def __init__(self) -> None:
+        self._docs: list[tuple[object, ...]] = []
+        self._chunks: list[tuple[object, ...]] = []
+        self._hashes: list[bytes] = []
+        self.text_bytes = 0
+
+    @property
+    def document_count(self) -> int:
+        """How many document rows there are."""
+        return len(self._docs)
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunk rows there are."""
+        return len(self._chunks)
 
     def add(self, document: DraftedDocument) -> None:
         """Append a document; documents never span segments."""
-        self.documents.append(document)
-        self.chunk_count += len(document.chunks)
-        self.text_bytes += sum(len(chunk.text.encode()) for chunk in document.chunks)
+        before = document.previous
+        row = (
+            document.doc_id,
+            doc_key(document.doc_id),
+            document.deleted,
+            document.fingerprint,
+            len(self._chunks),
+            len(document.chunks),
+            -1 if before is None else before.segment,
+            0 if before is None else before.chunk_count,
+            document.uri,
+            document.metadata,
+            document.run,
+        )
+        places = zip(document.chunks, document.hashes, document.same_as, strict=True)
+        for index, (chunk, digest, same) in enumerate(places):
+            self._chunks.append((len(self._docs), index, *chunk, digest, *same))
+            self.text_bytes += len(chunk.text.encode())
+        self._docs.append(row)
+        self._hashes += document.hashes
 
     def text_hashes(self) -> bytes:
         """16 bytes for each chunk, in the order of the rows."""
-        return b"".join(digest for document in self.documents for digest in document.hashes)
+        return b"".join(self._hashes)
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
         """Document rows and chunk rows, in the order of adding."""
-        return self._docs(), self._chunks()
-
-    def _docs(self) -> pa.Table:
-        rows = []
-        first = 0
-        for document in self.documents:
-            before = document.previous
-            rows.append(
-                (
-                    document.doc_id,
-                    doc_key(document.doc_id),
-                    document.deleted,
-                    document.fingerprint,
-                    first,
-                    len(document.chunks),
-                    -1 if before is None else before.segment,
-                    0 if before is None else before.chunk_count,
-                    document.uri,
-                    document.metadata,
-                    document.run,
-                )
-            )
-            first += len(document.chunks)
-        return _table(rows, DOCS_SCHEMA)
-
-    def _chunks(self) -> pa.Table:
-        rows = [
-            (
-                doc_row,
-                index,
-                chunk.text,
-                chunk.start,
-                chunk.end,
-                chunk.token_count,
-                list(chunk.headings),
-                chunk.truncated,
-                digest,
-                *same,
-            )
-            for doc_row, document in enumerate(self.documents)
-            for index, (chunk, digest, same) in enumerate(
-                zip(document.chunks, document.hashes, document.same_as, strict=True)
-            )
-        ]
-        return _table(rows, CHUNKS_SCHEMA)
+        return _table(self._docs, DOCS_SCHEMA), _table(self._chunks, CHUNKS_SCHEMA)
 
 
 def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:

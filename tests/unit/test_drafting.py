@@ -350,9 +350,10 @@ def test_what_a_dead_worker_had_committed_is_counted_as_it_was(shard):
 
 def test_all_chunks_of_a_segment_are_counted_in_its_bytes():
     pending = pending_segment.PendingSegment()
+    hashes, nowhere = [b"1" * 16, b"2" * 16], [(-1, -1)] * 2
     pending.add(
         pending_segment.DraftedDocument(
-            "a", b"", "", "{}", [Chunk("é", 0, 1, 1), Chunk("ab", 0, 2, 1)], [], [], None
+            "a", b"", "", "{}", [Chunk("é", 0, 1, 1), Chunk("ab", 0, 2, 1)], hashes, nowhere, None
         )
     )
     assert (pending.chunk_count, pending.text_bytes) == (2, 4)

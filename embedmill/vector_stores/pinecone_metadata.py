@@ -98,8 +98,8 @@ def _lay_out(
 ) -> None:
     """Put the leaves that may stand under a key of their own into ``metadata``, others in ``odd``.
 
-    Types are exact, see :func:`embedmill.payload.json_ready`: asking for them, texts and numbers
-    first, takes 40 % of the time of a list of leaves and ``isinstance``, 2.2 us of 5.5 per record.
+    Types are exact, see :func:`embedmill.payload.json_ready`: asking for them, texts first, takes
+    4.2 us per record where a list of leaves and ``isinstance`` take 5.5.
     """
     for key, inner in value.items():
         kind = type(inner)

@@ -101,8 +101,8 @@ def _none_taken(count: int, words: str) -> StopRunError:
 def _records(batch: VectorBatch, rows: range) -> dict[int, Record]:
     """Records as JSON by row; those that are too large are left out.
 
-    Each is written in one go: id, vector and metadata one by one, put together, take 2.5 us more of
-    a record's 15.
+    Each is written in one go: id, vector and metadata one by one, put together, take 1 us more of
+    16 per record of 384 components.
     """
     vectors = np.ascontiguousarray(batch.vectors[rows.start : rows.stop])
     found: dict[int, Record] = {}

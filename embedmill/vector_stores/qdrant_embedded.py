@@ -332,8 +332,8 @@ class QdrantEmbeddedStore:
             columns = zip(
                 records.ids[some], records.vectors[some], records.payloads[some], strict=True
             )
-            # The engine reads any sequence of floats; a list of them made for it takes 3 us of 56
-            # per record at 384 components.
+            # The engine reads any sequence of floats; a list of them made for it takes 2.4 us of 56
+            # per record at 384 components, and 11 of 106 at 1,536.
             points = [
                 qdrant_edge.Point(record, cast("list[float]", memoryview(vector)), payload)
                 for record, vector, payload in columns

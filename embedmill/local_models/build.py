@@ -84,7 +84,11 @@ def _load(
         case "torch":
             from embedmill.local_models.torch import TorchModel
 
-            return TorchModel(model.location, settings.device, recipe.dtype)
+            on_torch = TorchModel(model.location, settings.device, recipe.dtype)
+            device = on_torch.device_facts()
+            if device and not settings.batch_size:
+                on_torch.take_best_batch([recipe.revision, recipe.dtype, *device])
+            return on_torch
         case "openvino":
             try:
                 from embedmill.local_models.openvino_loading import load_openvino

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -17,14 +18,32 @@ from embedmill.errors import (
     WorkerDiedError,
 )
 from embedmill.local_model import Backend, BatchForm, TokenIds, padded
+from embedmill.local_models.gpu_batch import tokens_found_once
 
 # Small batches stay in the processor's cache: for MiniLM in bfloat16 8 rows of 200 tokens are
 # faster than 32, 64 or 256. Short texts share a batch up to as many tokens as 8 such rows have at
 # most: 8 % faster for texts of 40 tokens.
 _ON_CPU = BatchForm(rows=8, tokens=2048)
 # As many rows as make so many tokens: a GPU idles on 64 short texts, and its memory does not take
-# 64 of 8,192 tokens. While one batch is computed the next is put together and copied.
+# 64 of 8,192 tokens. While one batch is computed the next is put together and copied. How many
+# tokens are best is found on the GPU itself; these are for others than NVIDIA's.
 _ON_GPU = BatchForm(rows=1, tokens=32_768, streams=2)
+# Length of the texts that are computed to find it, unless the model's window is smaller.
+_LENGTH_TO_TRY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyText:
+    """A text of so many tokens, whichever."""
+
+    ids: Sequence[int]
+
+    @property
+    def type_ids(self) -> Sequence[int]:
+        return [0] * len(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 class TorchModel:
@@ -87,6 +106,35 @@ class TorchModel:
         if not self._on_cpu:
             torch.cuda.empty_cache()
         raise failure
+
+    def device_facts(self) -> tuple[str, ...]:
+        """What decides how much an NVIDIA GPU takes at once; empty where the model is elsewhere."""
+        if self._device.type != "cuda":
+            return ()
+        found = self._torch.cuda.get_device_properties(self._device)
+        return (found.name, f"{found.total_memory} bytes", f"torch {self._torch.__version__}")
+
+    def take_best_batch(self, facts: Sequence[str]) -> None:
+        """Compute in the batches that are best on the device; found once for the same facts.
+
+        Args:
+            facts: about model, dtype and device.
+        """
+        self.form = replace(self.form, tokens=tokens_found_once(facts, self._seconds))
+
+    def _seconds(self, tokens: int) -> float | None:
+        """How long a batch of so many tokens takes; None where the memory does not take it."""
+        torch = self._torch
+        length = min(self._transformer.max_seq_length or _LENGTH_TO_TRY, _LENGTH_TO_TRY)
+        texts = [_AnyText([1] * length)] * max(1, tokens // length)
+        started = time.perf_counter()
+        try:
+            with torch.inference_mode():
+                self._forward(texts, 0)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return None
+        return time.perf_counter() - started
 
     def _shrink(self, texts: Sequence[TokenIds]) -> None:
         """Later batches have half the tokens of one that the memory did not take."""

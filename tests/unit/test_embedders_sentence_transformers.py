@@ -165,6 +165,29 @@ def test_a_batch_that_memory_does_not_take_is_halved_and_later_ones_are_smaller(
     assert seen == [2, 2, 2, 2]
 
 
+def test_the_largest_batch_is_tried_on_the_model_itself_and_kept(minilm, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("EMBEDMILL_CACHE", str(tmp_path))
+    settings = SETTINGS.model_copy(update={"backend": "torch"})
+    seen = []
+
+    def short_of_memory(texts, prompt_tokens):
+        seen.append(sum(map(len, texts)))
+        if seen[-1] > 10_000:
+            raise torch.OutOfMemoryError("no memory")
+        return np.zeros((len(texts), 384), np.float32)
+
+    for tried in ([4_096] * 3 + [8_192] * 3 + [16_384], []):
+        seen.clear()
+        model = build_embedder(settings, minilm.recipe).model
+        assert model.device_facts() == ()
+        model._forward = short_of_memory
+        model.take_best_batch(["weights", "bfloat16", "a GPU"])
+        assert seen[: len(tried)] == tried[: len(seen)]
+        assert model.form.rows == 8
+    assert model.form.tokens in {4_096, 8_192}
+
+
 def test_a_dimension_keeps_the_first_components_and_normalises_them_again(minilm):
     """What models are trained for whose vectors may be cut (Matryoshka); the recipe says it."""
     settings = SETTINGS.model_copy(update={"dimension": 256})

@@ -65,4 +65,5 @@ class TextPieces:
         counts = sizes[self.numbers]
         # Of each piece: where its parts stand among those of distinct pieces, and where they go.
         sources, targets = (np.cumsum(sizes) - sizes)[self.numbers], np.cumsum(counts) - counts
-        return np.arange(counts.sum()) + np.repeat(sources - targets, counts)
+        places: Integers = np.arange(counts.sum()) + np.repeat(sources - targets, counts)
+        return places

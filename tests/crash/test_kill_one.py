@@ -24,7 +24,8 @@ def begin(index, run):
         index.write(TEXTS)
         index.settings()
         enough = index.calls() + 5
-        command = run(*arguments)
+        # Slow enough that there is still work when it is told to end, however busy the machine.
+        command = run(*arguments, pause_s=0.3)
         command.wait_until(lambda: index.calls() >= enough)
         assert command.process.poll() is None, command.stderr.read_text()
         return command

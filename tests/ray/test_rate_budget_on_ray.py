@@ -44,7 +44,7 @@ def counting_server(*faults):
 class Senders:
     """A budget and workers that send under it."""
 
-    def __init__(self, executor, server, limits=LIMITS, workers=8, **holder):
+    def __init__(self, executor, server, limits=LIMITS, workers=16, **holder):
         self.executor = executor
         self.done = []
         executor.add_pool("budget", [WorkerSpec(RateBudgetWorker, (limits,), serves=True)])
@@ -95,7 +95,7 @@ def require_limits(rates, uses):
     assert sum(use["tokens"] for use in uses) == sum(arrival.tokens for arrival in rates.arrivals)
 
 
-def test_eight_workers_use_nearly_all_of_the_limits_and_never_more(open_executor):
+def test_sixteen_workers_use_nearly_all_of_the_limits_and_never_more(open_executor):
     executor, shares = open_executor(), []
     for _ in range(CHANCES):
         with counting_server() as server:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embedmill.embedder import Vectors
+from embedmill.errors import PermanentError
 
 Backend = Literal["torch", "openvino", "onnx"]
 Integers = npt.NDArray[np.int64]
@@ -87,3 +88,21 @@ def padded(texts: Sequence[TokenIds], pad_id: int, *, left: bool = False) -> Int
         table[1, row, at] = 1
         table[2, row, at] = text.type_ids
     return table
+
+
+def refuse_unknown_tokens(table: Integers, vocabulary: int) -> None:
+    """Fail a batch with an id for which the model has no row.
+
+    Args:
+        table: as :func:`padded` makes it.
+        vocabulary: ids are below it; 0: not known, nothing is refused.
+
+    Raises:
+        PermanentError: there is one.
+    """
+    highest = table[0].max()
+    if vocabulary and highest >= vocabulary:
+        raise PermanentError(
+            f"the model fails on the text: token {highest} is not among its {vocabulary}",
+            code="model",
+        )

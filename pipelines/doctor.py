@@ -126,7 +126,7 @@ def _gpu() -> Finding:
     if not find_spec("torch"):
         remedy = "pip install 'embedmill[local]'"
         return Finding("gpu", "bad", "an NVIDIA driver is here, but no torch to use it", remedy)
-    from embedmill.local_models.torch import gpu_names
+    from embedmill.local_models.torch_loading import gpu_names
 
     names = gpu_names()
     if names:

@@ -98,6 +98,8 @@ def embed_layout(
     if not wanted and measured and set(node_cores) == {usable_cores()}:
         return measured.processes * len(node_cores), measured.threads
     if wanted:
+        # However it computes: fewer processes than cores do not leave cores idle.
+        most = _MOST_STREAMS if backend else 1
         return wanted, max(1, min(most, *node_cores, cores // wanted))
     for each in range(min(most, *node_cores), 1, -1):
         workers = sum(node // each for node in node_cores)

@@ -82,24 +82,18 @@ def _load(
         )
     match backend:
         case "torch":
-            from embedmill.local_models.torch import TorchModel
-
-            on_torch = TorchModel(model.location, settings.device, recipe.dtype)
-            device = on_torch.device_facts()
-            if device and not settings.batch_size:
-                on_torch.take_best_batch([recipe.revision, recipe.dtype, *device])
-            return on_torch
+            return _load_torch(model, settings, recipe)
         case "openvino":
             try:
                 from embedmill.local_models.openvino_loading import load_openvino
             except ModuleNotFoundError as error:
-                raise _missing(error, "openvino", INSTALL_CPU) from error
+                raise _missing(error, {"openvino"}, INSTALL_CPU) from error
             return load_openvino(model, recipe, settings.streams)
         case "onnx":
             try:
                 from embedmill.local_models.onnx import OnnxModel
             except ModuleNotFoundError as error:
-                raise _missing(error, "onnxruntime", INSTALL_ONNX) from error
+                raise _missing(error, {"onnxruntime"}, INSTALL_ONNX) from error
             loaded = OnnxModel(model)
             check_once(loaded, model, recipe, version("onnxruntime"))
             return loaded
@@ -107,9 +101,24 @@ def _load(
             assert_never(backend)
 
 
-def _missing(error: ModuleNotFoundError, package: str, install: str) -> MissingExtraError:
-    if error.name != package:
+def _load_torch(
+    model: ModelDescription, settings: SentenceTransformersSettings, recipe: EmbeddingRecipe
+) -> LocalModel:
+    try:
+        from embedmill.local_models.torch_loading import load_torch
+
+        loaded = load_torch(model, settings.device, recipe)
+    except ModuleNotFoundError as error:
+        raise _missing(error, {"torch", "sentence_transformers"}, INSTALL_LOCAL) from error
+    device = loaded.device_facts()
+    if device and not settings.batch_size:
+        loaded.take_best_batch([recipe.revision, recipe.dtype, *device])
+    return loaded
+
+
+def _missing(error: ModuleNotFoundError, packages: set[str], install: str) -> MissingExtraError:
+    if error.name not in packages:
         raise error
     return MissingExtraError(
-        f"embedder.backend needs {package}, which is not installed", hint=install
+        f"embedder.backend needs {error.name}, which is not installed", hint=install
     )

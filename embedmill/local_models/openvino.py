@@ -10,7 +10,7 @@ import openvino as ov
 
 from embedmill.embedder import Vectors
 from embedmill.errors import PermanentError
-from embedmill.local_model import Backend, BatchForm, TokenIds, padded
+from embedmill.local_model import Backend, BatchForm, TokenIds, padded, refuse_unknown_tokens
 from embedmill.processors import cpu_flags, multiplies_bfloat16
 
 # Small batches stay in the processor's cache: in bfloat16 with two streams, 8 rows are 10 % faster
@@ -62,14 +62,10 @@ class OpenVinoModel:
 
     def pooled(self, texts: Sequence[TokenIds], prompt_tokens: int) -> Vectors:  # noqa: ARG002 (the graph pools all tokens)
         """See :class:`~embedmill.local_model.LocalModel`."""
-        ids, mask, _ = padded(texts, self._pad_id)
-        if ids.max() >= self._vocabulary:
-            # OpenVINO would take a row of zeros for it.
-            raise PermanentError(
-                f"the model fails on the text: token {ids.max()} is not among its "
-                f"{self._vocabulary}",
-                code="model",
-            )
+        table = padded(texts, self._pad_id)
+        # OpenVINO would take a row of zeros for it.
+        refuse_unknown_tokens(table, self._vocabulary)
+        ids, mask, _ = table
         request = self._requests.get()
         try:
             request.infer([ids, mask], share_inputs=True)

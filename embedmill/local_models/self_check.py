@@ -88,8 +88,8 @@ def _exact(texts: Sequence[TokenIds], model: ModelDescription) -> Vectors:
         weights = EncoderWeights(model.location.directory)
         alone = [token_vectors(weights, text.ids)[None] for text in texts]
     except UnsupportedModelError:
-        from embedmill.local_models.torch import TorchModel
+        from embedmill.local_models.torch_loading import load_with_library
 
-        return TorchModel(model.location, "cpu", "float32").pooled(texts, 0)
+        return load_with_library(model, "cpu", "float32").pooled(texts, 0)
     vectors = [pool(steps, each, np.ones(each.shape[:2], np.int64)) for each in alone]
     return np.concatenate(vectors)

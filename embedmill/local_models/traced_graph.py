@@ -8,8 +8,7 @@ from typing import Any
 
 import openvino as ov
 
-from embedmill.embedders.model_location import ModelLocation
-from embedmill.errors import MissingExtraError
+from embedmill.embedders.model_location import INSTALL_LOCAL, ModelLocation
 from embedmill.local_models.encoder_graph import head
 from embedmill.local_models.encoder_weights import UnsupportedModelError
 from embedmill.local_models.model_head import Step
@@ -27,16 +26,18 @@ def traced_graph(location: ModelLocation, steps: Sequence[Step]) -> ov.Model:
     Raises:
         UnsupportedModelError: OpenVINO cannot convert it, or torch is not installed.
     """
-    from embedmill.local_models.torch import load_modules
-
     try:
-        torch, model = load_modules(location, "cpu", "float32")
-    except MissingExtraError as error:
+        from embedmill.local_models.torch_modules import load_modules
+    except ModuleNotFoundError as error:
         raise UnsupportedModelError(
-            f"{location.name!r} is converted for OpenVINO by torch, once: {error}", hint=error.hint
+            f"{location.name!r} is converted for OpenVINO by torch, once: {error}",
+            hint=INSTALL_LOCAL,
         ) from error
+    import torch
 
-    class Transformer(torch.nn.Module):  # type: ignore[misc,name-defined]
+    model = load_modules(location, torch.device("cpu"), torch.float32)
+
+    class Transformer(torch.nn.Module):
         """Takes ids and mask alone, returns the vectors of the tokens."""
 
         def __init__(self) -> None:

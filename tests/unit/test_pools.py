@@ -79,6 +79,9 @@ def test_as_many_workers_as_the_settings_say_share_the_cores():
     assert embed_layout(settings(MINILM, embed_workers=2), [8]) == (2, 4)
     assert embed_layout(settings(MINILM, embed_workers=3), [8]) == (3, 2)
     assert embed_layout(settings(MINILM, embed_workers=5), [2]) == (5, 1)
+    torch = {**MINILM, "backend": "torch"}
+    assert embed_layout(settings(torch, embed_workers=1), [2]) == (1, 2)
+    assert embed_layout(settings({**torch, "device": "cuda"}, embed_workers=1), [8]) == (1, 1)
 
 
 def test_what_was_measured_on_this_machine_is_taken_where_all_nodes_are_like_it(monkeypatch):

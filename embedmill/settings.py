@@ -47,6 +47,22 @@ def _known_encoding(name: str) -> str:
 Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 
+def _one_character(text: str) -> str:
+    # A shell, and YAML without quotes, have no other way to write a tab.
+    character = "\t" if text == "\\t" else text
+    if len(character) != 1 or character in '"\r\n\0':
+        raise PydanticCustomError(
+            "delimiter",
+            'is {found}; it takes one character that is no quote and no line end, such as ";", '
+            '"|" or "\\t" for a tab',
+            {"found": repr(text)},
+        )
+    return character
+
+
+Delimiter = Annotated[str, AfterValidator(_one_character)]
+
+
 class FilesSourceSettings(Frozen):
     """A folder of documents; a document's id is its path relative to the folder."""
 
@@ -91,6 +107,11 @@ class TableSourceSettings(Frozen):
     )
     encoding: Encoding | None = Field(
         default=None, description="Of text files; without it UTF-8, or what a byte order mark says."
+    )
+    delimiter: Delimiter = Field(
+        default=",",
+        description='Between the columns of `.csv` files, one character: `";"`, `"|"`, `"\\t"`; '
+        "`.tsv` files always have tabs.",
     )
     max_document_bytes: int = Field(
         default=64 * 2**20, gt=0, description="Larger rows become dead letters."

@@ -16,6 +16,9 @@ from embedmill.sources.table_rows import RowForm, column_positions, exact_id
 # the limit of a document a record is still parsed. The csv module takes four bytes a character.
 _LONGEST = 2
 
+# What tables are separated by, and how that is written in settings.
+_DELIMITERS = {",": '","', ";": '";"', "\t": r'"\t"', "|": '"|"'}
+
 
 def delimited_rows(
     chunks: Iterable[bytes], form: RowForm, label: str, delimiter: str
@@ -27,10 +30,11 @@ def delimited_rows(
     no records, and fields beyond the header are let pass when they are empty.
 
     Raises:
-        SourceError: the header lacks a column that is used, or has it twice.
+        SourceError: the header lacks a column that is used, or has it twice; where another
+            delimiter would bring it forth, the message names that.
     """
     records = _Records(chunks, form, delimiter)
-    header = _header(records, label)
+    header = _header(records, form, label)
     if header is None:
         return
     positions = column_positions(header, form.columns, label)
@@ -47,9 +51,11 @@ def delimited_rows(
         yield form.row(uri, record[id_position], texts, metadata)
 
 
-def _header(records: _Records, label: str) -> list[str] | None:
+def _header(records: _Records, form: RowForm, label: str) -> list[str] | None:
     """The names of the columns; None for a file without any record."""
     for _, record, problem in records:
+        if problem or not _has_all(record, form):
+            _refuse_another_delimiter(records.head, form, label)
         if problem:
             raise SourceError(
                 f"{label}: the header cannot be read: {problem}",
@@ -58,6 +64,26 @@ def _header(records: _Records, label: str) -> list[str] | None:
             )
         return record
     return None
+
+
+def _has_all(names: list[str], form: RowForm) -> bool:
+    return set(form.columns) <= set(names)
+
+
+def _refuse_another_delimiter(head: str, form: RowForm, label: str) -> None:
+    """Refuse a header that has all columns if something else separates them."""
+    for likely, written in _DELIMITERS.items():
+        try:
+            names = next(csv.reader([head], delimiter=likely, strict=True), [])
+        except csv.Error:
+            continue
+        if _has_all(names, form):
+            raise SourceError(
+                f"{label}: the columns are separated by {written}: {', '.join(map(repr, names))}",
+                code="delimiter",
+                hint=f"set `source.delimiter: {written}`; that is for .csv files, and tabs separate "
+                "what is called .tsv: give it the ending that fits",
+            )
 
 
 def _early_id(record: list[str], position: int) -> str:
@@ -86,11 +112,15 @@ class _Records:
     The csv module wants whole lines and builds a record from as many as its quotes span. It is fed
     no more than a limit per record: the lines beyond are replaced by what decides where
     the record ends, the quote that an odd number of quotes amounts to.
+
+    Attributes:
+        head: the first line that is not blank, as far as it was read.
     """
 
     def __init__(self, chunks: Iterable[bytes], form: RowForm, delimiter: str) -> None:
         # The limit of the csv module belongs to the process; the size is bounded here instead.
         csv.field_size_limit(sys.maxsize)
+        self.head = ""
         self._form = form
         self._limit = _LONGEST * form.limit
         self._lines = lines_of(chunks, self._limit)
@@ -119,7 +149,9 @@ class _Records:
             self._taken += 1
             self._size += (line.size if isinstance(line, Overlong) else len(line)) + 1
             if isinstance(line, bytes) and self._size <= self._limit:
-                yield line.decode("utf-8", "surrogateescape") + "\n"
+                text = line.decode("utf-8", "surrogateescape")
+                self.head = self.head or text.strip()
+                yield text + "\n"
             else:
                 quotes = line.quotes if isinstance(line, Overlong) else line.count(b'"')
                 yield '"' * (quotes % 2)

@@ -16,18 +16,25 @@ from embedmill.sources.table_rows import RowForm, column_positions
 
 # Read ahead per column; without it Arrow reads a whole column of a row group at once.
 _READ_BYTES = 2**20
-_MEND = "put a whole file there, or take it out of what `source.path` names; then run again"
+_MEND = "put a whole file there, or take it out of what `source.path` names"
 
 
 def parquet_rows(file: BinaryIO, form: RowForm, label: str) -> Iterator[Row]:
     """Yield one row per row, counted from 1 in the uri; memory holds one batch of rows.
 
+    What is no Parquet file, or one without its end, is a single row with an error (``damaged``).
+
     Raises:
-        SourceError: it is no Parquet file, lacks a column that is used, has it twice, or with a
-            type that cannot be an id or a text.
+        SourceError: it lacks a column that is used, has it twice, or with a type that cannot be an
+            id or a text.
         PermanentError: after the rows before it: a page is damaged (``damaged``).
     """
-    table = _opened(file, label)
+    try:
+        table = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
+    except (pa.ArrowException, OSError) as error:
+        message = f"{label} is no readable Parquet file: {str(error).rstrip('.')}"
+        yield form.error("", label, PermanentError(message, code="damaged", hint=_MEND))
+        return
     schema = table.schema_arrow
     positions = column_positions(schema.names, form.columns, label)
     _refuse_types(schema, form, label)
@@ -45,14 +52,6 @@ def parquet_rows(file: BinaryIO, form: RowForm, label: str) -> Iterator[Row]:
                 [columns[name][index] for name in form.text_columns],
                 {name: columns[name][index] for name in form.metadata_columns},
             )
-
-
-def _opened(file: BinaryIO, label: str) -> Any:  # noqa: ANN401 (pyarrow has no types)
-    try:
-        return pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
-        message = f"{label} is no readable Parquet file: {error}"
-        raise SourceError(message, code="damaged", hint=_MEND) from error
 
 
 def _batches(table: Any, names: list[str]) -> Iterator[Any]:  # noqa: ANN401

@@ -44,7 +44,7 @@ def _column_error(name: str, count: int, label: str, listing: str) -> SourceErro
         )
     hint = "set `source.id_column`, `source.text_columns` and `source.metadata_columns`"
     if ";" in listing or "\\t" in listing:
-        hint += "; the columns must be separated by commas in .csv and by tabs in .tsv files"
+        hint += "; `source.delimiter` says what separates the columns of .csv files"
     return SourceError(
         f"{label}: there is no column {name!r}; the columns are {listing}",
         code="missing-column",

@@ -72,8 +72,8 @@ class TableSource:
     A file that breaks off counts as far as it goes: the rows before the break are delivered, a line
     that is cut is not, and one row with an error and no id stands for the rest, ``truncated`` for
     gzip data without its end, ``damaged`` for anything else that cannot be read on, ``encoding``
-    for text that cannot be decoded any further. What a file is packed in is read from its first
-    bytes, not from its name.
+    for text that cannot be decoded any further, ``unreadable`` for what the system does not let us
+    read. What a file is packed in is read from its first bytes, not from its name.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class TableSource:
         """Yield the rows of the split's files, in order.
 
         Raises:
-            SourceError: a file is gone or not visible here, cannot be read at all, lacks a column
-                that is used, or is UTF-16 without saying so.
+            SourceError: a file is gone or not visible here, lacks a column that is used, or is
+                UTF-16 without saying so.
         """
         return blocks_of(row for path in split.paths for row in self._rows(path))
 
@@ -145,11 +145,12 @@ class TableSource:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise gone(path) from error
         except OSError as error:
-            raise SourceError(
+            problem = PermanentError(
                 f"{label} cannot be read: {error.strerror or error}",
                 code="unreadable",
-                hint="make it readable, or take it out of what `source.path` names; then run again",
-            ) from error
+                hint="make it readable, or take it out of what `source.path` names",
+            )
+            yield self._form.error("", label, problem)
         except PermanentError as error:
             message = f"{label} breaks off: {error}; the rows before that are read"
             yield self._form.error("", label, PermanentError(message, code=error.code))
@@ -161,7 +162,8 @@ class TableSource:
             case "json":
                 yield from json_rows(self._text(file, label), self._form, label)
             case "csv":
-                yield from delimited_rows(self._text(file, label), self._form, label, ",")
+                delimiter = self._settings.delimiter
+                yield from delimited_rows(self._text(file, label), self._form, label, delimiter)
             case "tsv":
                 yield from delimited_rows(self._text(file, label), self._form, label, "\t")
             case _:

@@ -3,6 +3,7 @@ import random
 import string
 
 import pytest
+from pydantic import ValidationError
 
 from embedmill.document import documents_of
 from embedmill.errors import SourceError
@@ -75,6 +76,48 @@ def test_tabs_separate_tsv(tmp_path):
     assert row.content == b"a,b"
 
 
+@pytest.mark.parametrize("delimiter", [";", "|", "\t", "\\t"])
+def test_csv_may_be_separated_by_something_else(tmp_path, delimiter):
+    it = "\t" if delimiter == "\\t" else delimiter
+    content = f'id{it}text{it}n\r\n1{it}"a{it}b, ""c"""{it}2\r\n'
+
+    (row,) = read(tmp_path, content.encode(), delimiter=delimiter, metadata_columns=("n",))
+
+    assert (row.doc_id, row.content.decode()) == ("1", f'a{it}b, "c"')
+    assert row.metadata == '{"n":"2"}'
+
+
+def test_the_delimiter_of_csv_is_not_that_of_tsv(tmp_path):
+    (row,) = read(tmp_path, b"id\ttext\n1\ta;b\n", name="rows.tsv", delimiter=";")
+
+    assert row.content == b"a;b"
+
+
+@pytest.mark.parametrize("text", ["", ";;", '"', "\n", "tab", "\\n"])
+def test_a_delimiter_is_one_character(text):
+    with pytest.raises(ValidationError, match="it takes one character"):
+        TableSourceSettings(kind="table", path="rows.csv", delimiter=text)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "written"),
+    [
+        ("rows.csv", "\nid;text\n1;x\n", '";"'),
+        ("rows.csv", '"id";"text"\n"1";"x"\n', '";"'),
+        ("rows.csv", "id\ttext\n1\tx, y\n", r'"\t"'),
+        ("rows.csv", "no|id|text\n1|2|x\n", '"|"'),
+        ("rows.tsv", "id,text\n1,x\n", '","'),
+    ],
+)
+def test_columns_that_something_else_separates_are_refused_by_its_name(
+    tmp_path, name, content, written
+):
+    with pytest.raises(SourceError, match="the columns are separated by") as raised:
+        read(tmp_path, content.encode(), name=name)
+
+    assert f"set `source.delimiter: {written}`" in raised.value.hint
+
+
 def test_a_name_that_stands_twice_matters_only_if_it_is_used(tmp_path):
     content = b"id,text,x,x\n1,a,b,c\n"
 
@@ -85,9 +128,9 @@ def test_a_name_that_stands_twice_matters_only_if_it_is_used(tmp_path):
 
 def test_semicolons_are_pointed_out(tmp_path):
     with pytest.raises(SourceError) as raised:
-        read(tmp_path, b"id;text\n1;x\n")
+        read(tmp_path, b"nr;text\n1;x\n")
 
-    assert "commas" in raised.value.hint
+    assert "source.delimiter" in raised.value.hint
 
 
 def test_a_record_of_another_width_is_an_error(tmp_path):

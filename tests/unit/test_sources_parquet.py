@@ -166,11 +166,16 @@ def test_gzip_around_parquet_is_unpacked(tmp_path):
     assert [row.error_code for row in read(tmp_path / "c.parquet.gz")] == ["truncated"]
 
 
-def test_what_is_no_parquet_is_refused_by_name(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"id,text\n")
+@pytest.mark.parametrize("content", [b"", b"id,text\n", b"PAR1 and no more PAR1"])
+def test_what_is_no_parquet_is_one_error_and_the_others_are_read(tmp_path, content):
+    (tmp_path / "a.parquet").write_bytes(content)
+    pq.write_table(pa.table({"id": ["1"], "text": ["x"]}), tmp_path / "b.parquet")
 
-    with pytest.raises(SourceError, match=r"a\.parquet is no readable Parquet file"):
-        read(tmp_path / "a.parquet")
+    broken, row = read(tmp_path)
+
+    assert (broken.doc_id, broken.error_code, broken.uri) == ("", "damaged", "a.parquet")
+    assert broken.error_message.startswith("a.parquet is no readable Parquet file")
+    assert (row.doc_id, row.error_code) == ("1", None)
 
 
 def test_rows_before_a_damaged_page_are_read_and_one_error_follows(tmp_path):

@@ -157,15 +157,24 @@ def test_something_after_gzip_is_reported(tmp_path):
     assert [row.error_code for row in rows] == [None, None, None, "damaged"]
 
 
-def test_a_file_that_is_gone_or_unreadable_fails_the_split(tmp_path):
+def test_an_unreadable_file_is_one_error_and_the_others_are_read(tmp_path):
     write_line(tmp_path / "a.jsonl", "1")
+    write_line(tmp_path / "b.jsonl", "2")
 
     def refuse(path):
-        raise PermissionError(13, "Permission denied", path)
+        if path.endswith("a.jsonl"):
+            raise PermissionError(13, "Permission denied", path)
+        return open_binary(path)
 
-    source = source_of(tmp_path, open_file=refuse)
-    with pytest.raises(SourceError, match=r"a\.jsonl cannot be read: Permission denied"):
-        read(source)
+    unread, row = read(source_of(tmp_path, open_file=refuse))
+
+    assert (unread.doc_id, unread.error_code, unread.uri) == ("", "unreadable", "a.jsonl")
+    assert unread.error_message.startswith("a.jsonl cannot be read: Permission denied; make it")
+    assert row.doc_id == "2"
+
+
+def test_a_file_that_is_gone_fails_the_split(tmp_path):
+    write_line(tmp_path / "a.jsonl", "1")
     source = source_of(tmp_path)
     (split,) = source.splits()
     (tmp_path / "a.jsonl").unlink()

@@ -81,8 +81,8 @@ def _refuse_another_delimiter(head: str, form: RowForm, label: str) -> None:
             raise SourceError(
                 f"{label}: the columns are separated by {written}: {', '.join(map(repr, names))}",
                 code="delimiter",
-                hint=f"set `source.delimiter: {written}`; that is for .csv files, and tabs separate "
-                "what is called .tsv: give it the ending that fits",
+                hint=f"set `source.delimiter: {written}`; that is for .csv files, and tabs "
+                "separate what is called .tsv: give it the ending that fits",
             )
 
 

@@ -40,11 +40,14 @@ class BatchForm:
         rows: texts of one batch, whatever their length.
         tokens: a batch of short texts may have more rows until it has so many, padded; 0: never.
         streams: batches that are computed beside each other.
+        smallest: the last batches of a call become smaller, down to so many tokens, so that all
+            streams end together; 0: the device likes no small batches.
     """
 
     rows: int
     tokens: int
     streams: int = 1
+    smallest: int = 0
 
 
 class LocalModel(Protocol):

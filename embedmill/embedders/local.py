@@ -20,6 +20,7 @@ from embedmill.errors import (
     TransientError,
     WorkerDiedError,
 )
+from embedmill.local_model import BatchForm
 from embedmill.local_models.build import load_local_model
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.settings import SentenceTransformersSettings
@@ -92,8 +93,9 @@ class LocalEmbedder:
     ) -> dict[int, PermanentError]:
         """Compute all rows; return why some failed."""
         form = self.model.form
-        rows, tokens = (self._batch_size, 0) if self._batch_size else (form.rows, form.tokens)
-        batches = list(length_batches(lengths, rows, tokens))
+        if self._batch_size:
+            form = BatchForm(self._batch_size, tokens=0)
+        batches = list(length_batches(lengths, form))
 
         def failures_of(batch: list[int]) -> dict[int, PermanentError]:
             return failures_by_halving(batch, compute)

@@ -5,30 +5,41 @@ from hypothesis import strategies as st
 from embedmill.embedders.halving import failures_by_halving
 from embedmill.embedders.length_batches import length_batches
 from embedmill.errors import PermanentError, TransientError
+from embedmill.local_model import BatchForm
 
 
 def test_batches_are_sorted_by_length_and_have_few_rows_of_long_texts():
     lengths = {0: 5, 1: 200, 2: 7, 3: 190, 4: 180, 5: 6}
-    assert list(length_batches(lengths, 2, 400)) == [[1, 3], [4, 2], [5, 0]]
+    assert list(length_batches(lengths, BatchForm(2, 400))) == [[1, 3], [4, 2], [5, 0]]
 
 
 def test_short_texts_share_a_batch_up_to_the_tokens():
     lengths = dict.fromkeys(range(25), 10)
-    assert [len(batch) for batch in length_batches(lengths, 2, 100)] == [10, 10, 5]
-    assert [len(batch) for batch in length_batches(lengths, 8, 0)] == [8, 8, 8, 1]
+    assert [len(batch) for batch in length_batches(lengths, BatchForm(2, 100))] == [10, 10, 5]
+    assert [len(batch) for batch in length_batches(lengths, BatchForm(8, 0))] == [8, 8, 8, 1]
+
+
+def test_the_last_batches_become_smaller_so_that_all_streams_end_together():
+    lengths = dict.fromkeys(range(40), 100)
+    sizes = [len(batch) for batch in length_batches(lengths, BatchForm(8, 2000, 2, 300))]
+    assert sizes == [10, 7, 5, 4, 3, 3, 3, 3, 2]
+    # A text that is longer than the smallest batch has one of its own.
+    assert list(length_batches({1: 900, 2: 800}, BatchForm(8, 2000, 2, 300))) == [[1], [2]]
 
 
 def test_nothing_makes_no_batch():
-    assert list(length_batches({}, 8, 100)) == []
+    assert list(length_batches({}, BatchForm(8, 100, 2, 50))) == []
 
 
 @given(
     lengths=st.dictionaries(st.integers(0, 500), st.integers(1, 300)),
     rows=st.integers(1, 9),
     tokens=st.integers(0, 3000),
+    streams=st.integers(1, 4),
+    smallest=st.integers(0, 600),
 )
-def test_every_text_is_in_exactly_one_batch(lengths, rows, tokens):
-    batches = list(length_batches(lengths, rows, tokens))
+def test_every_text_is_in_exactly_one_batch(lengths, rows, tokens, streams, smallest):
+    batches = list(length_batches(lengths, BatchForm(rows, tokens, streams, smallest)))
     assert sorted(key for batch in batches for key in batch) == sorted(lengths)
     for batch in batches:
         assert len(batch) <= rows or len(batch) * max(lengths[key] for key in batch) <= tokens

@@ -7,7 +7,7 @@ import logging
 import torch
 
 from embedmill.embedders.model_files import ModelDescription
-from embedmill.errors import SettingsError
+from embedmill.errors import PermanentError, SettingsError
 from embedmill.local_models.encoder_weights import EncoderWeights, UnsupportedModelError
 from embedmill.local_models.model_head import head_of
 from embedmill.local_models.self_check import check_once
@@ -33,7 +33,7 @@ def load_torch(model: ModelDescription, device_name: str, recipe: EmbeddingRecip
     """
     try:
         return _from_weights(model, present_device(device_name), recipe)
-    except UnsupportedModelError as error:
+    except (UnsupportedModelError, PermanentError) as error:
         log.info("sentence-transformers loads %s: %s", model.location.name, error)
     return load_with_library(model, device_name, recipe.dtype)
 

@@ -171,6 +171,19 @@ for model in sys.argv[1:]:
     assert done.stdout == "torch False\ntorch True\n"
 
 
+def test_what_torch_fails_to_compute_from_weights_is_loaded_by_the_library(monkeypatch, exact):
+    pytest.importorskip("torch")
+    from embedmill.local_models import torch_encoder
+
+    def fail(*_):
+        raise RuntimeError("no kernel for this device")
+
+    monkeypatch.setattr(self_check, "made_once", lambda name, make: make(None))
+    monkeypatch.setattr(torch_encoder.TorchEncoder, "__call__", fail)
+    found = embedder(backend="torch").embed(TEXTS, "document")
+    assert np.abs(found.vectors - exact.vectors).max() < 1e-5
+
+
 def test_a_model_that_openvino_does_not_know_is_computed_by_torch(tmp_path):
     model = make_model(tmp_path, pooling={"pooling_mode_weightedmean_tokens": True})
     with pytest.raises(UnsupportedModelError, match="weightedmean"):

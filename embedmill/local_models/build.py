@@ -22,7 +22,7 @@ INSTALL_CPU = "pip install 'embedmill[cpu]'"
 INSTALL_ONNX = "pip install 'embedmill[onnx]'"
 _PACKAGES: dict[Backend, str] = {
     "openvino": "openvino",
-    "torch": "sentence_transformers",
+    "torch": "torch",
     "onnx": "onnxruntime",
 }
 

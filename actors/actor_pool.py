@@ -61,23 +61,31 @@ class _Actor:
     process_ref: Any
     built_ref: Any
     started: float
+    at_a_time: int = 1
     process: tuple[int, str] | None = None
     built: bool = False
     # Tickets of its calls, oldest first, with the reference to the notes of each.
     calls: dict[int, Any] = field(default_factory=dict)
     # Of these, the ones whose end is known, with the reference to what they returned.
     ended: dict[int, Any] = field(default_factory=dict)
-    # When what it does now began.
+    # When its oldest call began, or became the oldest.
     since: float = 0.0
 
     def in_turn(self) -> list[tuple[int, Any]]:
-        """Take the calls that have ended and before which none is still open."""
+        """Take the calls that have ended; of one call at a time only those without open elders."""
         turn = []
         for ticket in self.calls:
-            if ticket not in self.ended:
+            if ticket in self.ended:
+                turn.append((ticket, self.ended.pop(ticket)))
+            elif self.at_a_time == 1:
                 break
-            turn.append((ticket, self.ended.pop(ticket)))
         return turn
+
+    def take(self, ticket: int) -> Any:  # noqa: ANN401 - Ray's reference
+        """Forget a call that has ended; returns the reference to its notes."""
+        if ticket == next(iter(self.calls)):
+            self.since = time.monotonic()
+        return self.calls.pop(ticket)
 
 
 class RayExecutor:
@@ -173,20 +181,20 @@ class RayExecutor:
             # A worker that serves holds no rows: nobody need be told when Ray puts up another.
             "max_restarts": -1 if spec.serves else 0,
             "max_task_retries": -1 if spec.serves else 0,
-            "max_concurrency": 1,
+            "max_concurrency": spec.at_a_time,
         }
         spawn = ray.remote(Host).options(**options).remote
         handle: Any = spawn(spec, logging.getLogger("actors").getEffectiveLevel())
         process, built = handle.process.remote(), handle.build.remote()
-        actor = _Actor(address, handle, process, built, time.monotonic())
+        actor = _Actor(address, handle, process, built, time.monotonic(), spec.at_a_time)
         self._actors[address] = actor
         return actor
 
     def wait(self, timeout_s: float) -> list[Done]:
-        """See ``Executor.wait``; calls of one worker end in the order of submission.
+        """See ``Executor.wait``.
 
-        When a worker dies, Ray may report a call that was queued before the one that ran: whose
-        end is known early waits for its elders.
+        When a worker dies, Ray may report a call that was queued before the one that ran: of a
+        worker that runs one call at a time, whose end is known early waits for its elders.
         """
         deadline = time.monotonic() + timeout_s
         while self._refs:
@@ -205,8 +213,7 @@ class RayExecutor:
         return []
 
     def _done(self, ticket: int, actor: _Actor, ref: ray.ObjectRef[Any]) -> Done:
-        notes_ref = actor.calls.pop(ticket)
-        actor.since = time.monotonic()
+        notes_ref = actor.take(ticket)
         parts = self._parts.pop(ticket)
         try:
             value, notes = ray.get([ref, notes_ref], timeout=60)

@@ -31,7 +31,10 @@ class Embedded:
 
 
 class EmbedWorker:
-    """Takes segment keys, commits vectors segments."""
+    """Takes segment keys, commits vectors segments.
+
+    Where a provider embeds, in several threads at a time: each call has a segment of its own.
+    """
 
     def __init__(self, context: RunContext, keeper: BudgetKeeper | None = None) -> None:
         """Load the model.

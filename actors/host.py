@@ -1,9 +1,10 @@
-"""What runs in an actor's process: one worker, one call at a time, and what it has to say."""
+"""What runs in an actor's process: one worker, its calls, and what it has to say."""
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from typing import TypeAlias
 
 import ray
@@ -17,7 +18,7 @@ _MOST_NOTES = 100
 
 
 class Host:
-    """The actor: builds its worker, then runs one method at a time.
+    """The actor: builds its worker, then runs its methods; several at a time where it can.
 
     What is logged meanwhile goes back with the result of a call: Ray would pass on everything that
     a library prints as well.
@@ -26,6 +27,7 @@ class Host:
     def __init__(self, spec: WorkerSpec, log_level: int) -> None:
         self._spec = spec
         self._worker: object | None = None
+        self._building = threading.Lock()
         self._notes = _Notes()
         logging.getLogger().addHandler(self._notes)
         # Libraries are heard only when they warn.
@@ -38,14 +40,16 @@ class Host:
 
     def build(self) -> None:
         """Build the worker. Not in the constructor: Ray would hide what that raises."""
-        if self._worker is None:
-            self._worker = self._spec.factory(*self._spec.arguments)
+        with self._building:
+            if self._worker is None:
+                self._worker = self._spec.factory(*self._spec.arguments)
 
     def run(self, method: str, parts: int, *arguments: object) -> list[object]:
         """Run a method of the worker.
 
         Returns:
-            What the method returned, one element or ``parts + 1``; then the notes.
+            What the method returned, one element or ``parts + 1``; then the notes, also those of
+            other calls that run meanwhile.
         """
         # Again, where building failed: the caller decides by the error how often.
         self.build()
@@ -74,8 +78,11 @@ class _Notes(logging.Handler):
             self._more += 1
 
     def take(self) -> list[Note]:
-        notes, self._held = self._held, []
-        if self._more:
-            notes.append((logging.WARNING, __name__, f"and {self._more} more lines"))
-            self._more = 0
+        # The lock under which records are emitted.
+        assert self.lock is not None
+        with self.lock:
+            notes, self._held = self._held, []
+            more, self._more = self._more, 0
+        if more:
+            notes.append((logging.WARNING, __name__, f"and {more} more lines"))
         return notes

@@ -8,6 +8,7 @@ queries as the index expects.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -256,6 +257,7 @@ class WatchedEmbedder:
         self._now = now
         self._on_proved = on_proved
         self._proved = False
+        self._proving = threading.Lock()
 
     def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         """Embed ``texts``; see :class:`~embedmill.embedder.Embedder`.
@@ -268,18 +270,19 @@ class WatchedEmbedder:
         return self._real.embed(texts, role)
 
     def prove(self) -> None:
-        """Compare with the canary of the recipe, or keep the first one; once.
+        """Compare with the canary of the recipe, or keep the first one; once for all threads.
 
         Raises:
             ModelDriftError: the model has changed.
         """
-        if self._proved:
-            return
-        found = embedded_canary(self._real, self._settings, self._now())
-        standing = self._layer.read(self.recipe) or self._layer.keep(found)
-        refuse_drift(standing, found, self._least)
-        self._on_proved(standing)
-        self._proved = True
+        with self._proving:
+            if self._proved:
+                return
+            found = embedded_canary(self._real, self._settings, self._now())
+            standing = self._layer.read(self.recipe) or self._layer.keep(found)
+            refuse_drift(standing, found, self._least)
+            self._on_proved(standing)
+            self._proved = True
 
     def trust(self) -> None:
         """Ask nothing: another worker of the run has proved that the provider has its model."""

@@ -87,6 +87,11 @@ class CompatibleEmbedderSettings(Frozen):
         """What is known of the server."""
         return COMPATIBLE_SERVERS[self.server]
 
+    @property
+    def request_inputs(self) -> int:
+        """Texts in one request at most."""
+        return self.inputs_per_request or self.profile.inputs_per_request
+
 
 def compatible_recipe(settings: CompatibleEmbedderSettings, metric: Metric) -> EmbeddingRecipe:
     """All that decides a vector; the address is no part of it, another machine changes nothing."""

@@ -25,6 +25,7 @@ class WorkerSpec:
         gpus: GPUs to reserve, may be a fraction.
         serves: other workers call it through a :class:`Line`. When its process dies, another is
             built and their calls are repeated: they must bear that.
+        at_a_time: calls that it can run at a time, each in a thread of its own.
     """
 
     factory: Callable[..., object]
@@ -32,6 +33,7 @@ class WorkerSpec:
     cpus: float = 0.0
     gpus: float = 0.0
     serves: bool = False
+    at_a_time: int = 1
 
 
 class Line(Protocol):
@@ -95,7 +97,10 @@ class Executor(Protocol):
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
     ) -> int:
-        """Queue a call on one worker; calls of one worker run in the order of submission.
+        """Queue a call on one worker.
+
+        Calls of one worker run in the order of submission; where it runs several at a time, in
+        about that order.
 
         Args:
             pool: name of the pool.

@@ -18,8 +18,9 @@ RequestsAtATime = Annotated[
     Field(
         gt=0,
         le=256,
-        description="Requests of one worker that wait for the provider at a time, in one segment; "
-        "`run.segment_chunks` has to be as many times `inputs_per_request` for all to be used.",
+        description="Requests of one worker that wait for the provider at a time. For it a worker "
+        "has up to 16 segments in hand (with `--local` a single one): where these have fewer "
+        "requests, make `run.segment_chunks` larger.",
     ),
 ]
 Tokenizer = Annotated[

@@ -17,8 +17,8 @@ from embedmill.manifest import IndexVersion
 from embedmill.pinecone_settings import BulkImportSettings
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
+from pipelines.apply_stage import WRITE
 from pipelines.dispatcher import Dispatcher
-from pipelines.filling import WRITE
 
 log = logging.getLogger(__name__)
 

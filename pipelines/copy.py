@@ -28,10 +28,10 @@ from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import RunReport, RunStatus, start_run, write_report
 from embedmill.segment import SegmentKey
 from embedmill.settings import Settings, StoreSettings
+from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.bulk_copy import BulkCopy
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
-from pipelines.filling import WRITE, ApplyStage
 from pipelines.pools import writers_of
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 

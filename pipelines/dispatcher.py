@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from embedmill.errors import OutcomeUnknownError, TransientError, WorkerDiedError
+from embedmill.errors import (
+    EmbedmillError,
+    OutcomeUnknownError,
+    StopRunError,
+    TransientError,
+    WorkerDiedError,
+)
 from embedmill.executor import Done, Executor, Line, WorkerSpec
 from pipelines.faults import FaultPolicy
 
-# At most this many calls wait at one worker, the running one included: a crash costs no more.
-QUEUED_PER_WORKER = 2
+# At most this many calls wait at one worker beside those that it runs: a crash costs no more.
+QUEUED_PER_WORKER = 1
+# Calls that run when something ends the run may take this long: what they do may have been paid.
+_FINISH_S = 20.0
+log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
@@ -27,23 +37,27 @@ class _Outstanding:
 class Dispatcher:
     """Submits calls to an executor and hands each end to the stage that asked for it.
 
-    When a worker dies, all calls that it held end with ``WorkerDiedError``; only the oldest can
-    have been running, and only that one says so. The worker is replaced before the first of them
-    is handed on, so that a stage may submit again at once.
+    When a worker dies, all calls that it held end with ``WorkerDiedError``, and those that can have
+    been running say so: the oldest, or of a worker that runs several at a time any of them. The
+    worker is replaced before the first of them is handed on, so that a stage may submit again at
+    once.
     """
 
     def __init__(self, executor: Executor, faults: FaultPolicy) -> None:
         self._executor = executor
         self._faults = faults
         self._outstanding: dict[int, _Outstanding] = {}
+        self._ended: deque[Done] = deque()
         self._held: Counter[Address] = Counter()
         self._sizes: dict[str, int] = {}
+        self._at_a_time: dict[str, int] = {}
         self._lives: Counter[Address] = Counter()
-        self._blamed: dict[tuple[Address, int], int] = {}
+        self._blamed: dict[tuple[Address, int], frozenset[int]] = {}
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """Declare a pool of workers."""
         self._sizes[pool] = len(specs)
+        self._at_a_time[pool] = min((spec.at_a_time for spec in specs), default=1)
         self._executor.add_pool(pool, specs)
 
     def line(self, pool: str, worker: int) -> Line:
@@ -53,6 +67,10 @@ class Dispatcher:
     def size(self, pool: str) -> int:
         """How many workers a pool has."""
         return self._sizes[pool]
+
+    def at_a_time(self, pool: str) -> int:
+        """How many calls each worker of a pool runs at a time."""
+        return self._at_a_time[pool]
 
     def call(
         self,
@@ -77,7 +95,7 @@ class Dispatcher:
 
     def has_room(self, pool: str, worker: int) -> bool:
         """Whether another call may be queued at this worker."""
-        return self._held[pool, worker] < QUEUED_PER_WORKER
+        return self._held[pool, worker] < self._at_a_time[pool] + QUEUED_PER_WORKER
 
     @property
     def in_flight(self) -> int:
@@ -85,8 +103,22 @@ class Dispatcher:
         return len(self._outstanding)
 
     def step(self, timeout_s: float) -> None:
-        """Wait for ends and deliver them."""
-        for done in self._executor.wait(timeout_s):
+        """Wait for ends and deliver them.
+
+        Raises:
+            StopRunError: one of them ends the run; the calls that ran beside it had time to end.
+        """
+        if not self._ended:
+            self._ended.extend(self._executor.wait(timeout_s))
+        try:
+            self._deliver()
+        except StopRunError:
+            self._finish()
+            raise
+
+    def _deliver(self) -> None:
+        while self._ended:
+            done = self._ended.popleft()
             call = self._outstanding.pop(done.ticket)
             self._held[call.address] -= 1
             if isinstance(done.error, WorkerDiedError):
@@ -94,6 +126,16 @@ class Dispatcher:
                 call.then(replace(done, error=error))
             else:
                 call.then(done)
+
+    def _finish(self) -> None:
+        """Let the calls end that run; where workers take turns in one thread, none does."""
+        deadline = time.monotonic() + _FINISH_S
+        while self._executor.cores and self._outstanding and time.monotonic() < deadline:
+            try:
+                self._deliver()
+                self._ended.extend(self._executor.wait(0.5))
+            except EmbedmillError as error:
+                log.warning("while the run ends: %s", error)
 
     def settle(self, timeout_s: float) -> None:
         """Deliver ends until nothing is in flight, or the time is up."""
@@ -106,7 +148,7 @@ class Dispatcher:
 
         The calls that it still holds end as died, none of them to blame.
         """
-        self._blamed[address, self._lives[address]] = 0
+        self._blamed[address, self._lives[address]] = frozenset()
         self._lives[address] += 1
         pool, worker = address
         self._faults.worker_unusable(pool, worker, self._sizes[pool], error)
@@ -154,11 +196,12 @@ class Dispatcher:
         self, ticket: int, call: _Outstanding, error: WorkerDiedError
     ) -> WorkerDiedError:
         life = (call.address, call.life)
+        pool, worker = call.address
         if life not in self._blamed:
-            held = [t for t, c in self._outstanding.items() if (c.address, c.life) == life]
-            self._blamed[life] = min([ticket, *held])
+            held = {t for t, c in self._outstanding.items() if (c.address, c.life) == life}
+            held.add(ticket)
+            self._blamed[life] = frozenset(held if self._at_a_time[pool] > 1 else [min(held)])
             self._lives[call.address] += 1
-            pool, worker = call.address
             self._faults.worker_died(pool, worker, self._sizes[pool], error)
-        running = error.running and ticket == self._blamed[life]
+        running = error.running and ticket in self._blamed[life]
         return WorkerDiedError(str(error), running=running, code=error.code)

@@ -24,10 +24,11 @@ from embedmill.segment import SegmentKey
 from embedmill.source import Split
 from embedmill.text_index import TextIndex
 from embedmill.work_left import lacks_vectors
+from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.deletions import decided_deletions
 from pipelines.dispatcher import Address, Dispatcher
+from pipelines.embed_stage import EMBED, EmbedStage
 from pipelines.faults import FaultPolicy
-from pipelines.filling import EMBED, WRITE, ApplyStage, EmbedStage
 from pipelines.job_stage import JobStage, embed_stage
 from pipelines.pools import add_pools, pool_sizes
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions

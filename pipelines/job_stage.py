@@ -18,8 +18,8 @@ from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
 from pipelines.dispatcher import Dispatcher
+from pipelines.embed_stage import EMBED, EmbedStage
 from pipelines.faults import FaultPolicy
-from pipelines.filling import EMBED, EmbedStage
 from pipelines.run_options import RunOptions
 
 # Segments offered in one call: offering reads their chunks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from actors.rate_budget import RateBudgetWorker, RunKeeper
 from actors.read_worker import ReadWorker
 from actors.shard_worker import ShardWorker
 from actors.store_writer import StoreWriter
+from embedmill.compatible_settings import CompatibleEmbedderSettings
 from embedmill.embedding_layout import best_layout
 from embedmill.executor import Executor, WorkerSpec
 from embedmill.job_assembly import uses_jobs
@@ -20,13 +22,21 @@ from embedmill.processors import has_nvidia_driver, usable_cores
 from embedmill.rate_assembly import limits_of, rate_budget_of
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.run_context import RunContext
-from embedmill.settings import SentenceTransformersSettings, Settings
+from embedmill.settings import (
+    EmbedderSettings,
+    RemoteEmbedderSettings,
+    SentenceTransformersSettings,
+    Settings,
+)
 from embedmill.vector_stores.build import store_limits
+from pipelines.apply_stage import WRITE
 from pipelines.dispatcher import Dispatcher
-from pipelines.filling import EMBED, WRITE
+from pipelines.embed_stage import EMBED
 from pipelines.scan import READ, SHARD
 
 BUDGET = "rate budget"
+# Segments that a worker has in hand at a time at most: a crash costs no more of them.
+_MOST_SEGMENTS = 16
 # A segment's batches still spread well over so many.
 _MOST_STREAMS = 4
 # Of all cores; what a larger worker leaves idle on a node may not be more.
@@ -43,6 +53,7 @@ class PoolSizes:
         embed_workers: that hold a model.
         writers: to the store.
         embed_cpus: cores of one embed worker.
+        segments_at_a_time: that one embed worker has in hand.
     """
 
     readers: int
@@ -50,6 +61,7 @@ class PoolSizes:
     embed_workers: int
     writers: int
     embed_cpus: int = 1
+    segments_at_a_time: int = 1
 
 
 def pool_sizes(
@@ -76,6 +88,7 @@ def pool_sizes(
         embed_workers=embed_workers,
         writers=writers_of(settings, executor),
         embed_cpus=embed_cpus,
+        segments_at_a_time=segments_at_a_time(settings.embedder, run.segment_chunks),
     )
 
 
@@ -106,6 +119,23 @@ def embed_layout(
         if workers * each >= _WORTH_USING * cores:
             return workers, each
     return cores, 1
+
+
+def segments_at_a_time(embedder: EmbedderSettings, segment_chunks: int) -> int:
+    """How many segments of so many chunks an embed worker has in hand at a time.
+
+    One, where it computes. One that asks a provider waits: it has so many that their requests make
+    up what it may have under way, and another whose requests fill in while the last ones of a
+    segment end, and its vectors are stored.
+    """
+    if not isinstance(embedder, RemoteEmbedderSettings):
+        return 1
+    if isinstance(embedder, CompatibleEmbedderSettings):
+        texts = embedder.request_inputs
+    else:
+        texts = embedder.inputs_per_request
+    requests = math.ceil(segment_chunks / texts)
+    return min(_MOST_SEGMENTS, 1 + math.ceil(embedder.requests_at_a_time / requests))
 
 
 def _cpu_backend(settings: Settings) -> Backend | None:
@@ -153,7 +183,13 @@ def add_pools(
     else:
         # A worker that asks a provider waits most of the time.
         cpus = sizes.embed_cpus if rate_budget_of(settings.embedder) is None else 0.0
-        embed = WorkerSpec(EmbedWorker, (context, keeper), cpus=float(cpus), gpus=gpus)
+        embed = WorkerSpec(
+            EmbedWorker,
+            (context, keeper),
+            cpus=float(cpus),
+            gpus=gpus,
+            at_a_time=sizes.segments_at_a_time,
+        )
         dispatcher.add_pool(EMBED, [embed] * sizes.embed_workers)
     dispatcher.add_pool(WRITE, [WorkerSpec(StoreWriter, (context,))] * sizes.writers)
 

@@ -32,7 +32,8 @@ from embedmill.settings import Settings
 from embedmill.vector_store import VectorStore
 from embedmill.versioning import built_version, recipe_changes
 from embedmill.work_left import work_left
-from pipelines.filling import EMBED, WRITE
+from pipelines.apply_stage import WRITE
+from pipelines.embed_stage import EMBED
 from pipelines.reembed import reembed
 from pipelines.run_options import RunOptions
 from pipelines.short_run import short_run

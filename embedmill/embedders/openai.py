@@ -62,7 +62,7 @@ def compatible_embedder(
     profile = settings.profile
     limits = request_limits(
         settings,
-        settings.inputs_per_request or profile.inputs_per_request,
+        settings.request_inputs,
         settings.tokens_per_request or profile.tokens_per_request,
     )
     requests = connected(settings, "/embeddings", _key_headers(settings), limiter, waiting)

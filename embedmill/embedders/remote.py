@@ -90,13 +90,15 @@ class _Rows:
 
 
 class RemoteEmbedder:
-    """Sends texts in requests under all limits, several at a time.
+    """Sends texts in requests under all limits, several at a time. For several threads.
+
+    Of calls that are made at a time the eldest sends first; a younger one sends while the last
+    replies of its elders are waited for, so that as many requests are under way as may be.
 
     What a request was charged for is not lost to a passing trouble of the next: each is repeated
     by itself, when ``limiter`` permits it: rate limits for as long as there is patience, other
-    troubles three times. A
-    refused request is halved until the refused text is alone. Blank texts are never sent; texts
-    over the window are cut to it and counted.
+    troubles three times. A refused request is halved until the refused text is alone. Blank texts
+    are never sent; texts over the window are cut to it and counted.
     """
 
     def __init__(
@@ -118,6 +120,9 @@ class RemoteEmbedder:
         self._threads = ThreadPoolExecutor(
             limits.under_way + READING, thread_name_prefix="embedding"
         )
+        # Held by the call that hands its requests to the threads: the eldest that has some left.
+        self._sending = threading.Lock()
+        self._room = threading.Semaphore(limits.under_way + READING)
         self._proved = False
         self._proving = threading.Lock()
 
@@ -200,10 +205,12 @@ class RemoteEmbedder:
             EmbedmillError: the gravest that went wrong; no request is under way any more.
         """
         if self._limits.under_way == 1:
-            for group in groups:
-                rows.failures |= embed(group)
+            with self._sending:
+                for group in groups:
+                    rows.failures |= embed(group)
             return
-        running = self._begun(embed, groups)
+        with self._sending:
+            running = self._begun(embed, groups)
         wait(running)
         for found in [future.result() for future in _worst_first(running)]:
             rows.failures |= found
@@ -217,19 +224,20 @@ class RemoteEmbedder:
 
         Groups are made as there are threads for them. Counting texts is work of the interpreter
         alone: done all at once, it keeps requests from going out and replies from being noticed.
+        One call at a time does so; the others wait.
         """
         failed = threading.Event()
-        room = threading.Semaphore(self._limits.under_way + READING)
         running: list[Future[dict[int, PermanentError]]] = []
 
         def ended(future: Future[dict[int, PermanentError]]) -> None:
             if future.exception() is not None:
                 failed.set()
-            room.release()
+            self._room.release()
 
         for group in groups:
-            room.acquire()
+            self._room.acquire()
             if failed.is_set():
+                self._room.release()
                 break
             running.append(self._threads.submit(embed, group))
             running[-1].add_done_callback(ended)

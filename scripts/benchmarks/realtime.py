@@ -2,10 +2,12 @@
 
 A fake OpenAI server in a process of its own begins every reply when a given latency has passed
 since the request arrived, out of replies that it made once. In turn, with as many requests at a
-time: the product's embedder, from texts to checked float32 rows; the official client's own call,
-from texts to what it returns (lists of floats, unchecked); and, to show what server and connection
+time: the product's embedder, from texts to checked float32 rows, called for one segment after the
+other by as many threads as a worker of a run over Ray has; the official client's own call, from
+texts to what it returns (lists of floats, unchecked); and, to show what server and connection
 leave for any client, one that only sends a request that was written before and reads the bytes of
-the reply.
+the reply. What a worker does beside (reading chunks, storing vectors) is not in it. Behind it, to
+be compared and not judged, the product as it is with `--local`: one segment at a time.
 
 Two limits. The product makes 90 % of the requests that fit (requests at a time / latency), unless
 the processors are the limit: then it says so, and which. And a vector costs it less processor
@@ -44,10 +46,12 @@ from benchmarks.ingesting import add_maximum_others
 from embedmill.embedders.openai import openai_embedder
 from embedmill.openai_settings import OpenAIEmbedderSettings, openai_recipe
 from embedmill.rate_assembly import own_limiter
+from pipelines.pools import segments_at_a_time
 
 MODEL = "text-embedding-3-small"
 KEY = "EMBEDMILL_BENCH_KEY"
 PRODUCT, OFFICIAL, BARE = "embedmill", "official client", "bytes alone"
+ALONE = "embedmill, one segment at a time"
 # Of a core, or of all of them: from here on the processors are the limit.
 SATURATED = 0.9
 # About 250 tokens.
@@ -81,8 +85,10 @@ def main() -> int:
     made.add_argument("--at-a-time", type=int, default=4, help="requests (default %(default)s)")
     made.add_argument("--latency", type=float, default=0.05, help="seconds (default %(default)s)")
     made.add_argument("--inputs", type=int, default=256, help="of a request (default %(default)s)")
-    made.add_argument("--requests", type=int, default=64, help="of a call (default %(default)s)")
-    made.add_argument("--calls", type=int, default=4, help="of a round (default %(default)s)")
+    made.add_argument(
+        "--segment", type=int, default=512, help="chunks of a segment (default %(default)s)"
+    )
+    made.add_argument("--requests", type=int, default=256, help="of a round (default %(default)s)")
     made.add_argument("--rounds", type=int, default=5, help="of each (default %(default)s)")
     add_maximum_others(made)
     options = made.parse_args()
@@ -118,6 +124,7 @@ def measure(
         PRODUCT: product_call(options, address),
         OFFICIAL: official_call(options, address),
         BARE: bare_call(options, address),
+        ALONE: product_call(options, address, alone=True),
     }
     rounds: dict[str, list[Round]] = {name: [] for name in calls}
     for call in calls.values():
@@ -128,8 +135,10 @@ def measure(
     return rounds
 
 
-def product_call(options: argparse.Namespace, address: str) -> Callable[[Sequence[str]], None]:
-    """The embedder, from texts to checked rows."""
+def product_call(
+    options: argparse.Namespace, address: str, *, alone: bool = False
+) -> Callable[[Sequence[str]], None]:
+    """The embedder, from texts to checked rows, a segment a call."""
     settings = OpenAIEmbedderSettings.model_validate(
         {
             "kind": "openai",
@@ -143,9 +152,15 @@ def product_call(options: argparse.Namespace, address: str) -> Callable[[Sequenc
     )
     recipe = openai_recipe(settings, "cosine")
     embedder = openai_embedder(settings, recipe, own_limiter(settings))
+    threads = ThreadPoolExecutor(1 if alone else segments_at_a_time(settings, options.segment))
+
+    def embed(texts: Sequence[str]) -> int:
+        return len(texts) - len(embedder.embed(texts, "document").failures)
 
     def call(texts: Sequence[str]) -> None:
-        assert not embedder.embed(texts, "document").failures
+        step = options.segment
+        parts = [texts[start : start + step] for start in range(0, len(texts), step)]
+        assert sum(threads.map(embed, parts)) == len(texts)
 
     return call
 
@@ -193,14 +208,13 @@ def one_round(
     call: Callable[[Sequence[str]], None],
     texts: Sequence[str],
 ) -> Round:
-    """Call as often as a round has it, and measure."""
+    """Have all texts embedded, and measure."""
     before = _used(server)
-    for _ in range(options.calls):
-        call(texts)
+    call(texts)
     seconds, own, served_s, machine = (b - a for a, b in zip(before, _used(server), strict=True))
     return Round(
-        rate=options.calls * options.requests / seconds,
-        cpu_per_vector=own / (options.calls * len(texts)),
+        rate=options.requests / seconds,
+        cpu_per_vector=own / len(texts),
         own_cores=own / seconds,
         busy_cores=machine / seconds,
         other_cores=max(0.0, machine - own - served_s) / seconds,

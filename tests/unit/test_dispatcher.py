@@ -23,10 +23,13 @@ class Echo:
     def begin_work(self):
         raise TransientError("nobody answers")
 
+    def give_up(self):
+        raise StopRunError("no money")
 
-def dispatcher_over(executor, workers=2):
+
+def dispatcher_over(executor, workers=2, at_a_time=1):
     dispatcher = Dispatcher(executor, FaultPolicy(executor))
-    dispatcher.add_pool("pool", [WorkerSpec(Echo, ())] * workers)
+    dispatcher.add_pool("pool", [WorkerSpec(Echo, (), at_a_time=at_a_time)] * workers)
     return dispatcher
 
 
@@ -45,9 +48,10 @@ def test_every_end_is_delivered_to_the_one_that_asked():
     assert sorted(heard) == ["a", "aa", "b", "bb", "c", "cc"]
 
 
-def test_a_worker_has_room_for_a_few_calls():
-    dispatcher = dispatcher_over(ScriptedExecutor())
-    for at in range(QUEUED_PER_WORKER):
+@pytest.mark.parametrize("at_a_time", [1, 4])
+def test_a_worker_has_room_for_what_it_runs_and_a_little_more(at_a_time):
+    dispatcher = dispatcher_over(ScriptedExecutor(), at_a_time=at_a_time)
+    for at in range(at_a_time + QUEUED_PER_WORKER):
         assert dispatcher.has_room("pool", 0)
         dispatcher.call(("pool", 0), "say", at, then=lambda d: None)
     assert not dispatcher.has_room("pool", 0)
@@ -84,6 +88,66 @@ def test_of_the_calls_that_die_together_exactly_the_oldest_was_running(deaths, o
     assert ended == Counter(dict.fromkeys(names, 1))
     assert len(running) == len(executor.replaced)
     assert all(running.count(name) == 1 for name in running)
+
+
+def test_of_the_calls_that_ran_at_a_time_each_may_have_ended_the_worker():
+    executor = ScriptedExecutor(accident=lambda call: "die" if call.turn == 1 else None)
+    dispatcher = dispatcher_over(executor, at_a_time=3)
+    heard = []
+    for word in "abcd":
+        dispatcher.call(("pool", 0), "say", word, then=heard.append)
+    dispatcher.call(("pool", 1), "say", "e", then=heard.append)
+    drain(dispatcher)
+    died = [done for done in heard if done.error is not None]
+    assert [done.error.running for done in died] == [True] * 3
+    assert sorted(done.value for done in heard if done.error is None) == ["a", "e"]
+    assert executor.replaced == [("pool", 0)]
+
+
+class Batches(ScriptedExecutor):
+    """Tells of all ends at once, as Ray does of those that it has."""
+
+    def wait(self, timeout_s):
+        found = []
+        while one := super().wait(timeout_s):
+            found += one
+        return found
+
+
+@pytest.mark.parametrize("kind", [ScriptedExecutor, Batches])
+@pytest.mark.parametrize("cores", [0, 2])
+def test_what_runs_when_something_ends_the_run_is_heard_of(kind, cores):
+    dispatcher = dispatcher_over(kind(cores=cores), at_a_time=3)
+    heard = []
+
+    def hear(done):
+        if done.error is not None:
+            raise done.error
+        heard.append(done.value)
+
+    for method in ("give_up", "say", "refuse", "say"):
+        words = [method] if method == "say" else []
+        dispatcher.call(("pool", 0), method, *words, then=hear)
+    with pytest.raises(StopRunError, match="no money"):
+        dispatcher.step(0)
+    # Workers that take turns in one thread have not begun the others.
+    assert heard == (["say", "say"] if cores else [])
+    assert dispatcher.in_flight == (0 if cores else 3)
+
+
+def test_an_end_that_raises_keeps_none_from_being_told():
+    dispatcher = dispatcher_over(Batches())
+    heard = []
+
+    def refuse(done):
+        raise done.error
+
+    dispatcher.call(("pool", 0), "refuse", then=refuse)
+    dispatcher.call(("pool", 1), "say", "x", then=lambda d: heard.append(d.value))
+    with pytest.raises(RefusedError):
+        dispatcher.step(0)
+    dispatcher.step(0)
+    assert heard == ["x"]
 
 
 def test_a_worker_is_replaced_before_its_deaths_are_told():

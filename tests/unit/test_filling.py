@@ -19,9 +19,10 @@ from embedmill.executor import WorkerSpec
 from embedmill.segment import SegmentKey
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
 from embedmill.text_index import Loan
+from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.dispatcher import Dispatcher
+from pipelines.embed_stage import EMBED, EmbedStage
 from pipelines.faults import MAX_TRIES, FaultPolicy
-from pipelines.filling import EMBED, WRITE, ApplyStage, EmbedStage
 
 
 @dataclass
@@ -79,12 +80,13 @@ class Writer:
 class Stages:
     """Both stages over one executor, with a clock that only sleeping moves."""
 
-    def __init__(self, clock, workers=2, **executor):
+    def __init__(self, clock, workers=2, at_a_time=1, **executor):
         self.clock, self.world = clock, World()
         self.executor = ScriptedExecutor(**executor)
         faults = FaultPolicy(self.executor, clock)
         self.dispatcher = Dispatcher(self.executor, faults)
-        self.dispatcher.add_pool(EMBED, [WorkerSpec(Embedder, (self.world,))] * workers)
+        embedder = WorkerSpec(Embedder, (self.world,), at_a_time=at_a_time)
+        self.dispatcher.add_pool(EMBED, [embedder] * workers)
         self.dispatcher.add_pool(WRITE, [WorkerSpec(Writer, (self.world,))] * workers)
         self.apply = ApplyStage(self.dispatcher, faults, workers)
         self.embed = EmbedStage(self.dispatcher, faults, workers, self.apply.ready)
@@ -170,6 +172,56 @@ def test_a_document_that_ends_workers_is_found_by_trying_each(clock):
     assert dict(stages.world.embedded)[bad] == {1}
     assert all(not poisoned for key, poisoned in stages.world.embedded if key != bad)
     assert {row for key, row in stages.world.probed if key == bad} == {0, 1, 2}
+
+
+@given(
+    poison=st.dictionaries(
+        st.sampled_from(keys(2, 4)), st.sets(st.integers(0, 2), min_size=1), max_size=2
+    ),
+    order=st.lists(st.integers(0, 5), min_size=1, max_size=30),
+)
+def test_of_segments_embedded_at_a_time_only_what_ends_workers_is_to_blame(
+    new_clock, poison, order
+):
+    turn = iter(range(10**6))
+    stages = Stages(new_clock(), at_a_time=3, choose=lambda _: order[next(turn) % len(order)])
+    stages.world.poison |= poison
+    stages.add(*keys(2, 4))
+    stages.run()
+    found = dict(stages.world.embedded)
+    assert found == {key: poison.get(key, frozenset()) for key in keys(2, 4)}
+    assert {key for key, _ in stages.world.probed} == set(poison)
+    # Once embedded, a segment's vectors are kept.
+    assert len(stages.world.embedded) == len(found)
+
+
+def test_a_segment_that_may_have_ended_a_worker_has_the_next_one_for_itself(clock):
+    held = {}
+
+    def look(call):
+        if call.method in {"embed", "probe"}:
+            held.setdefault(call.arguments[0], []).append(stages.dispatcher._held[EMBED, 0])
+
+    stages = Stages(clock, workers=1, at_a_time=3, accident=look)
+    bad = SegmentKey(0, 2)
+    stages.world.poison[bad] = {1}
+    stages.add(*keys(1, 6))
+    stages.run()
+    # With others; alone; its documents one by one, and again the one that ended the worker; the
+    # rest of it.
+    assert held[bad] == [4, 1, 1, 1, 1, 1, 1]
+    assert held[SegmentKey(0, 3)] == [1]
+    assert max(map(max, held.values())) == 4
+
+
+def test_a_worker_takes_over_from_others_as_much_as_it_runs_at_a_time(clock):
+    stages = Stages(clock, workers=2, at_a_time=3)
+    # All of one shard, whose home is the other worker.
+    stages.add(*[SegmentKey(1, number) for number in range(12)])
+    stages.embed.pump()
+    assert [stages.dispatcher._held[EMBED, worker] for worker in (0, 1)] == [3, 4]
+    stages.run()
+    assert len(stages.world.embedded) == 12
 
 
 def test_what_was_found_out_is_not_tried_again_when_the_segment_fails_otherwise(clock):

@@ -10,8 +10,8 @@ from embedmill.segment import SegmentKey
 from embedmill.testing.scripted_executor import ScriptedExecutor, no_accident
 from embedmill.text_index import Loan
 from pipelines.dispatcher import Dispatcher
+from pipelines.embed_stage import EMBED
 from pipelines.faults import FaultPolicy
-from pipelines.filling import EMBED
 from pipelines.job_stage import JobStage
 
 KEYS = [SegmentKey(0, number) for number in range(200)]

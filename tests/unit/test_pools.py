@@ -6,7 +6,7 @@ from embedmill.embedding_layout import EmbeddingLayout
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.settings import Settings
 from pipelines import pools
-from pipelines.pools import embed_layout
+from pipelines.pools import embed_layout, segments_at_a_time
 
 
 def recipe_of_model(revision, dtype):
@@ -102,3 +102,40 @@ def test_auto_is_what_is_installed(monkeypatch):
     assert embed_layout(auto, [4]) == (4, 1)
     monkeypatch.setattr(pools, "preferred_backends", lambda *_: ["openvino", "torch"])
     assert embed_layout(auto, [4]) == (1, 4)
+
+
+REMOTE = {
+    "openai": {"kind": "openai", "model": "text-embedding-3-small", "api_key": "${SOME_KEY}"},
+    "tei": {
+        "kind": "openai_compatible",
+        "server": "tei",
+        "model": "m",
+        "base_url": "http://127.0.0.1:1",
+        "dimensions": 8,
+        "max_tokens": 512,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("embedder", "segment_chunks", "segments"),
+    [
+        ({"kind": "hashing"}, 512, 1),
+        (MINILM, 512, 1),
+        # One request each, four at a time, and one segment more.
+        (REMOTE["openai"], 512, 5),
+        ({**REMOTE["openai"], "inputs_per_request": 256}, 512, 3),
+        ({**REMOTE["openai"], "requests_at_a_time": 5}, 1_024, 4),
+        # However many requests a segment has, another fills in while its last ones end.
+        (REMOTE["openai"], 50_000, 2),
+        (REMOTE["tei"], 512, 2),
+        ({**REMOTE["tei"], "inputs_per_request": 512}, 512, 5),
+        # A crash costs no more than so many.
+        ({**REMOTE["openai"], "requests_at_a_time": 256}, 512, 16),
+    ],
+)
+def test_segments_at_a_time_have_requests_for_all_that_may_be_under_way(
+    embedder, segment_chunks, segments
+):
+    made = settings(embedder, segment_chunks=segment_chunks)
+    assert segments_at_a_time(made.embedder, segment_chunks) == segments

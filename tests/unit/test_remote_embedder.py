@@ -1,6 +1,9 @@
 """The engine of all embedders behind a server, over an endpoint that answers by word of mouth."""
 
 import threading
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -54,8 +57,8 @@ class Endpoint:
 def embedder_of():
     made = []
 
-    def make(endpoint, under_way):
-        limiter = RateLimiter(LocalKeeper(Limits()), Limits(), Holder())
+    def make(endpoint, under_way, limiter=None):
+        limiter = limiter or RateLimiter(LocalKeeper(Limits()), Limits(), Holder())
         limits = RequestLimits(texts=1, tokens=1000, tokenizer="estimate", under_way=under_way)
         made.append(RemoteEmbedder(endpoint, RECIPE, limits, limiter))
         return made[-1]
@@ -116,3 +119,135 @@ def test_refused_texts_are_failures_of_their_own_rows_whoever_asked_for_them(emb
     }
     assert np.isnan(embedded.vectors[[1, 4], 0]).all()
     assert embedded.vectors[[0, 2, 3, 5], 0].tolist() == [0.0, 2.0, 3.0, 5.0]
+
+
+@pytest.fixture
+def at_a_time():
+    """Embeds several lists of texts at a time, each in a thread that begins after its elders."""
+    with ThreadPoolExecutor() as threads:
+
+        def begin(embedder, texts, begun):
+            future = threads.submit(embedder.embed, texts, "document")
+            assert begun.wait(10)
+            return future
+
+        yield begin
+
+
+class Signals(Endpoint):
+    """An endpoint that says when a text was asked for, and whose replies wait for another text."""
+
+    def __init__(self, waits, trouble=lambda texts: None):
+        super().__init__(trouble)
+        self.waits = waits
+        self.asked_for = defaultdict(threading.Event)
+        for text in waits.values():
+            self.asked_for[text].clear()
+
+    def ask(self, texts):
+        self.asked_for[texts[0]].set()
+        if texts[0] in self.waits:
+            assert self.asked_for[self.waits[texts[0]]].wait(10), self.asked
+        return super().ask(texts)
+
+
+def alone():
+    """Trouble for requests of which two are under way at a time."""
+    under_way = threading.Lock()
+
+    def trouble(texts):
+        assert under_way.acquire(blocking=False), texts
+        time.sleep(0)
+        under_way.release()
+
+    return trouble
+
+
+def rows_of(future):
+    return future.result(10).vectors[:, 0].tolist()
+
+
+@pytest.mark.parametrize("under_way", [2, 3])
+def test_a_call_sends_while_the_last_replies_of_the_one_before_it_are_waited_for(
+    embedder_of, at_a_time, under_way
+):
+    # The last reply of the first call begins when the second call has sent its last request.
+    endpoint = Signals({"5": "13"})
+    embedder = embedder_of(endpoint, under_way)
+    first = at_a_time(embedder, TEXTS, endpoint.asked_for["0"])
+    second = at_a_time(embedder, ["10", "11", "12", "13"], endpoint.asked_for["13"])
+    assert rows_of(first) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert rows_of(second) == [10.0, 11.0, 12.0, 13.0]
+
+
+def test_the_younger_call_sends_nothing_before_the_elder_has_sent_all(embedder_of, at_a_time):
+    # Neither of the first two replies begins before the other call has been made.
+    endpoint = Signals({})
+    made = threading.Event()
+    ask = endpoint.ask
+
+    def held(texts):
+        assert made.wait(10)
+        return ask(texts)
+
+    endpoint.ask = held
+    embedder = embedder_of(endpoint, 2)
+    elder = [str(number) for number in range(20)]
+    limiter = embedder._limiter
+    turns = [threading.Event(), threading.Event()]
+    turn = limiter.turn
+    counted = iter(turns)
+
+    def told(*arguments):
+        next(counted).set()
+        return turn(*arguments)
+
+    limiter.turn = told
+    first = at_a_time(embedder, elder, turns[0])
+    while not embedder._sending.locked():
+        pass
+    second = at_a_time(embedder, ["30", "31"], turns[1])
+    made.set()
+    assert rows_of(first) == [float(text) for text in elder]
+    assert rows_of(second) == [30.0, 31.0]
+    order = [texts[0] for texts in endpoint.asked]
+    # Two are under way at a time: they may overtake each other, but no more.
+    assert set(order[-4:]) >= {"30", "31"}
+
+
+def test_one_request_at_a_time_it_is_whoever_calls(embedder_of, at_a_time):
+    endpoint = Signals({}, alone())
+    embedder = embedder_of(endpoint, 1)
+    calls = [at_a_time(embedder, TEXTS, endpoint.asked_for["0"]) for _ in range(3)]
+    assert [rows_of(call) for call in calls] == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]] * 3
+    assert endpoint.asked == [[text] for text in TEXTS] * 3
+
+
+@pytest.mark.parametrize("under_way", [1, 2])
+def test_a_call_that_fails_takes_nothing_from_the_one_beside_it(embedder_of, at_a_time, under_way):
+    def trouble(texts):
+        if texts[0] in {"3", "4"}:
+            raise StopRunError("no money")
+
+    endpoint = Signals({}, trouble)
+    embedder = embedder_of(endpoint, under_way)
+    # More failures than there are threads: each gives back what it had.
+    for _ in range(8):
+        failing = at_a_time(embedder, TEXTS, endpoint.asked_for["0"])
+        other = at_a_time(embedder, ["10", "11", "12"], endpoint.asked_for["10"])
+        assert rows_of(other) == [10.0, 11.0, 12.0]
+        with pytest.raises(StopRunError):
+            failing.result(10)
+
+
+def test_calls_at_a_time_share_the_rate_budget(embedder_of, at_a_time):
+    limits = Limits(concurrent=1)
+    endpoint = Signals({}, alone())
+    keeper = LocalKeeper(limits)
+    embedder = embedder_of(endpoint, 3, RateLimiter(keeper, limits, Holder()))
+    calls = [
+        at_a_time(embedder, [text, str(int(text) + 1)], endpoint.asked_for[text])
+        for text in ("0", "2", "4")
+    ]
+    assert [rows_of(call) for call in calls] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert embedder._limiter.take_use().requests == 6

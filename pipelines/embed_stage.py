@@ -1,8 +1,7 @@
-"""Filling the layers after the chunks: vectors, then the store. What is missing is the work."""
+"""Giving segments their vectors in workers. What is missing is the work."""
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,41 +9,20 @@ from functools import partial
 from typing import Literal
 
 from actors.embed_worker import Embedded
-from embedmill.counts import ChunkCounts, RateUse, RecordCounts, WriteCounts
-from embedmill.errors import StopRunError, TransientError, WorkerDiedError
+from embedmill.counts import ChunkCounts, RateUse
+from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
+from pipelines.retry_queue import RetryQueue
 
-EMBED, WRITE = "embed", "write"
+EMBED = "embed"
 # A segment that was running at this many deaths is probed document by document.
 _PROBE_AFTER = 2
 # A document whose probe was running at this many deaths is to blame: one may be an accident.
 _PROBE_DEATHS = 2
-# Deaths of writers over one segment that end the run: no document is to blame for a writer.
-_MAX_WRITER_DEATHS = 3
-
-
-@dataclass(slots=True)
-class _Later:
-    """Keys that wait for their time."""
-
-    clock: Callable[[], float]
-    _heap: list[tuple[float, SegmentKey]] = field(default_factory=list)
-
-    def add(self, when: float, key: SegmentKey) -> None:
-        heapq.heappush(self._heap, (when, key))
-
-    def due(self) -> list[SegmentKey]:
-        keys = []
-        while self._heap and self._heap[0][0] <= self.clock():
-            keys.append(heapq.heappop(self._heap)[1])
-        return keys
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
 
 @dataclass(slots=True)
@@ -58,7 +36,11 @@ class _Probe:
 
 
 class EmbedStage:
-    """Gives segments their vectors. A shard has a home worker; an idle worker helps others."""
+    """Gives segments their vectors. A shard has a home worker; an idle worker helps others.
+
+    A segment that may have ended a worker has its next one for itself: should that die as well, no
+    other segment is to blame.
+    """
 
     def __init__(
         self,
@@ -88,9 +70,11 @@ class EmbedStage:
         self._prove_at = 0.0
         self._on_embedded = on_embedded
         self._waiting: dict[int, deque[SegmentKey]] = defaultdict(deque)
-        self._later = _Later(faults.clock)
+        self._later = RetryQueue(faults.clock)
         self._running: dict[int, deque[SegmentKey]] = defaultdict(deque)
         self._deaths: Counter[SegmentKey] = Counter()
+        # Workers that a segment, or its probe, has for itself.
+        self._taken: set[int] = set()
         self._probes: dict[SegmentKey, _Probe] = {}
         # Document rows that ended workers; they stay found out when a segment is probed again.
         self._poisoned: dict[SegmentKey, set[int]] = defaultdict(set)
@@ -178,12 +162,18 @@ class EmbedStage:
             self._dispatcher.call((EMBED, 0), "prove", then=self._on_proved)
         if self._proof != "given":
             return
-        for worker in range(self._workers):
-            while self._dispatcher.has_room(EMBED, worker):
-                following = self._next(worker)
-                if following is None:
-                    break
-                self._submit(worker, following)
+        # One for each in turn: what there is to do is spread.
+        while sum(self._pump(worker) for worker in range(self._workers)):
+            pass
+
+    def _pump(self, worker: int) -> bool:
+        """Submit one segment if there is one that this worker may have now."""
+        if worker in self._taken or not self._dispatcher.has_room(EMBED, worker):
+            return False
+        following = self._next(worker)
+        if following is not None:
+            self._submit(worker, following)
+        return following is not None
 
     def _on_proved(self, done: Done) -> None:
         self._proof = "wanted"
@@ -193,17 +183,18 @@ class EmbedStage:
             self._prove_at = self._faults.wait_before_retry(("asking", "the model"), done)
 
     def _next(self, worker: int) -> SegmentKey | None:
-        own = self._waiting[worker]
-        if own:
-            return own.popleft()
-        others = max(self._waiting.values(), key=len, default=own)
+        queue, running = self._waiting[worker], len(self._running[worker])
         # Stealing is for the idle: a worker with work in hand leaves the rest to its owner.
-        if others and not self._running[worker]:
-            return others.popleft()
-        return None
+        if not queue and running < self._dispatcher.at_a_time(EMBED):
+            queue = max(self._waiting.values(), key=len)
+        if not queue or (self._deaths[queue[0]] and running):
+            return None
+        return queue.popleft()
 
     def _submit(self, worker: int, key: SegmentKey) -> None:
         self._running[worker].append(key)
+        if self._deaths[key]:
+            self._taken.add(worker)
         self._dispatcher.call(
             (EMBED, worker),
             "embed",
@@ -217,6 +208,7 @@ class EmbedStage:
 
     def _on_done(self, worker: int, key: SegmentKey, done: Done) -> None:
         self._running[worker].remove(key)
+        self._taken.discard(worker)
         if isinstance(done.error, WorkerDiedError):
             self._deaths[key] += int(done.error.running)
             self._retry_after_death(worker, key)
@@ -234,6 +226,7 @@ class EmbedStage:
         if self._deaths[key] < _PROBE_AFTER:
             self._queue(key)
             return
+        self._taken.add(worker)
         self._probes[key] = _Probe(key, deque(), poisoned=self._poisoned[key])
         self._dispatcher.call(
             (EMBED, worker),
@@ -248,6 +241,7 @@ class EmbedStage:
             return
         if done.error is not None:
             del self._probes[key]
+            self._taken.discard(worker)
             self._later.add(self._faults.wait_before_retry(("probing", key), done), key)
             return
         probe = self._probes[key]
@@ -286,114 +280,3 @@ def _on_ready(done: Done) -> None:
     # A worker that died has been replaced; the first segment shows whether the next one lives.
     if done.error is not None and not isinstance(done.error, TransientError):
         raise done.error
-
-
-class ApplyStage:
-    """Applies segments that have vectors; of one shard one at a time and in order.
-
-    Attributes:
-        held: nothing is applied for now: the store is left to others.
-    """
-
-    def __init__(self, dispatcher: Dispatcher, faults: FaultPolicy, writers: int) -> None:
-        self._dispatcher = dispatcher
-        self._faults = faults
-        self._writers = writers
-        self._order: dict[int, deque[SegmentKey]] = defaultdict(deque)
-        self._ready: set[SegmentKey] = set()
-        self._busy: set[int] = set()
-        self._last: dict[int, int] = {}
-        self._later = _Later(faults.clock)
-        self._deaths: Counter[SegmentKey] = Counter()
-        self.held = False
-        self.counts = RecordCounts()
-        self.writes = WriteCounts()
-        self.applied = 0
-
-    @property
-    def idle(self) -> bool:
-        """Nothing runs, and nothing waits that may be applied."""
-        return self.held or not (self._busy or self._later or any(self._order.values()))
-
-    @property
-    def starved(self) -> bool:
-        """Nothing runs, and whatever waits, waits for vectors."""
-        heads = (order[0] for order in self._order.values() if order)
-        ready = any(head in self._ready for head in heads)
-        return self.held or not (self._busy or self._later or ready)
-
-    @property
-    def retrying(self) -> bool:
-        """A segment waits for the time of its next try."""
-        return len(self._later) > 0
-
-    @property
-    def waiting(self) -> int:
-        """Segments that are not applied yet."""
-        return sum(len(queue) for queue in self._order.values())
-
-    @property
-    def last_applied(self) -> dict[int, int]:
-        """Number of the last applied segment, by shard."""
-        return dict(self._last)
-
-    def start_after(self, shard: int, number: int) -> None:
-        """The segments of this shard up to ``number`` are applied."""
-        self._last[shard] = number
-
-    def announce(self, key: SegmentKey) -> None:
-        """A segment exists; segments of a shard are announced in order."""
-        self._order[key.shard].append(key)
-
-    def ready(self, key: SegmentKey) -> None:
-        """A segment has vectors."""
-        self._ready.add(key)
-
-    def pump(self) -> None:
-        """Submit what there is room for."""
-        if self.held:
-            return
-        for key in self._later.due():
-            self._busy.discard(key.shard)
-        for shard, order in self._order.items():
-            if not order or shard in self._busy or order[0] not in self._ready:
-                continue
-            writer = shard % self._writers
-            if self._dispatcher.has_room(WRITE, writer):
-                self._submit(writer, order[0])
-
-    def _submit(self, writer: int, key: SegmentKey) -> None:
-        self._busy.add(key.shard)
-        self._dispatcher.call(
-            (WRITE, writer),
-            "apply",
-            key,
-            self._last.get(key.shard),
-            then=partial(self._on_done, key),
-        )
-
-    def _on_done(self, key: SegmentKey, done: Done) -> None:
-        if isinstance(done.error, WorkerDiedError):
-            self._busy.discard(key.shard)
-            self._on_death(key, done.error)
-        elif done.error is not None:
-            self._later.add(self._faults.wait_before_retry(("applying", key), done), key)
-        else:
-            self._faults.committed()
-            self._busy.discard(key.shard)
-            self._order[key.shard].popleft()
-            self._ready.discard(key)
-            self._last[key.shard] = key.number
-            records, writes = done.value
-            self.counts += records
-            self.writes += writes
-            self.applied += 1
-
-    def _on_death(self, key: SegmentKey, error: WorkerDiedError) -> None:
-        self._deaths[key] += int(error.running)
-        if self._deaths[key] >= _MAX_WRITER_DEATHS:
-            raise StopRunError(
-                f"applying segment {key} ended {self._deaths[key]} writers; the last: {error}",
-                code="writer-died",
-                hint="look at the store and the workers' logs; all that was committed is kept",
-            )

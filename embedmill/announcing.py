@@ -69,6 +69,7 @@ def announce(
     *,
     at: str,
     sleep: Callable[[float], None],
+    holds: Callable[[], bool] = lambda: True,
 ) -> Sequence[Delivery]:
     """Tell all hooks that want the event of a run; whom it was told before is left out.
 
@@ -79,6 +80,8 @@ def announce(
         hooks: of the settings.
         at: UTC, ISO 8601; part of what is signed, so that old messages can be refused.
         sleep: waits between tries.
+        holds: whether the event still says how things are; what does not is told to nobody, so
+            that a listener never hears of it after what came later.
 
     Returns:
         What was tried now.
@@ -91,7 +94,9 @@ def announce(
         path = f"{run_folder(index, run)}/told-{_key(hook)}.json"
         if event["event"] not in hook.events or workspace.read(path) is not None:
             continue
-        delivery = _deliver(hook, event, at=at, sleep=sleep)
+        delivery = _deliver(hook, event, at=at, sleep=sleep, holds=holds)
+        if delivery is None:
+            break
         deliveries.append(delivery)
         if delivery.delivered:
             create_once(workspace, path, sealed({**asdict(delivery), "at": at}))
@@ -108,14 +113,22 @@ def _key(hook: HookSettings) -> str:
 
 
 def _deliver(
-    hook: HookSettings, event: Mapping[str, Any], *, at: str, sleep: Callable[[float], None]
-) -> Delivery:
+    hook: HookSettings,
+    event: Mapping[str, Any],
+    *,
+    at: str,
+    sleep: Callable[[float], None],
+    holds: Callable[[], bool],
+) -> Delivery | None:
+    """Tell one listener; None when the event holds no longer."""
     name = hook.url.split("?")[0] if isinstance(hook, WebhookSettings) else hook.command[0]
     body = orjson.dumps(event, option=orjson.OPT_SORT_KEYS)
     error = ""
     for tried in range(1, hook.tries + 1):
         if tried > 1:
             sleep(_PAUSES_S[min(tried - 2, len(_PAUSES_S) - 1)])
+        if not holds():
+            return None
         error = _told(hook, body, at)
         if not error:
             return Delivery(name, delivered=True, tries=tried)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from embedmill.counts import RecordCounts
 from embedmill.dead_letter import Stage
 from embedmill.errors import DamagedFileError, RateLimitedError, ShardOwnedElsewhereError
+from embedmill.plain_numbers import number_of
 from embedmill.segment import (
     Applied,
     AppliedLayer,
@@ -185,7 +186,8 @@ class SegmentApplier:
             known.done += len(some)
             if known.done < len(rows) and self._clock() > until:
                 raise RateLimitedError(
-                    f"the store is slow: it has {known.done} of the {len(rows)} records of {key}",
+                    f"the store is slow: it has {known.done} of the "
+                    f"{number_of(len(rows), 'record')} of {key}",
                     code="slow-store",
                 )
         return known.rejections

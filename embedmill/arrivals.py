@@ -22,17 +22,21 @@ def tell_of_arrival(
     """Tell of the version that readers see now whoever was not told yet.
 
     The event follows from the manifest alone: a process that died right after a publication leaves
-    it to the next one.
+    it to the next one. Nobody is told any more once readers were sent elsewhere.
 
     Returns:
         What was tried.
     """
-    state = Manifest(workspace, index).read()
-    event = arrival_event(state, index)
+    manifest = Manifest(workspace, index)
+    event = arrival_event(manifest.read(), index)
     if event is None:
         return ()
     keep_event(workspace, index, event["run"], event)
-    return announce(workspace, index, event["run"], hooks, at=at, sleep=sleep)
+
+    def holds() -> bool:
+        return arrival_event(manifest.read(), index) == event
+
+    return announce(workspace, index, event["run"], hooks, at=at, sleep=sleep, holds=holds)
 
 
 def arrival_event(state: ManifestState, index: str) -> dict[str, Any] | None:

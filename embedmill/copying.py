@@ -17,6 +17,7 @@ from embedmill.document import record_id
 from embedmill.errors import CountsMismatchError, RefusedError
 from embedmill.live_records import LiveRecords, LiveSegment
 from embedmill.manifest import IndexVersion
+from embedmill.plain_numbers import number_of
 from embedmill.run_report import run_folder
 from embedmill.sealed_json import sealed
 from embedmill.segment import AppliedLayer, SegmentKey
@@ -86,8 +87,8 @@ def begin_copy(
     records = store.count(version.collection)
     if records and not overwrite:
         raise RefusedError(
-            f"collection {version.collection!r} in {other} has {records:,} records already, and "
-            "they are not from a copy of this index",
+            f"collection {version.collection!r} in {other} has {number_of(records, 'record')} "
+            "already, and they are not from a copy of this index",
             code="foreign-records",
             hint="drop that collection, or say --overwrite: what is not this version's is deleted",
         )

@@ -23,6 +23,7 @@ from embedmill.job_packing import canary_id
 from embedmill.job_records import Intent
 from embedmill.job_requests import custom_id
 from embedmill.outcome_check import OutcomeCheck
+from embedmill.plain_numbers import number_of
 from embedmill.segment import SegmentKey
 
 # A model that answers a known question with less than this is another model, or rows are swapped.
@@ -221,7 +222,10 @@ class _Reading:
 
     def _problem(self) -> str:
         said: Sequence[str] = [
-            *(f"{count} outcomes: {what}" for what, count in self._check.anomalies.items()),
+            *(
+                f"{number_of(count, 'outcome')}: {what}"
+                for what, count in self._check.anomalies.items()
+            ),
             *self._wrong,
         ]
         if not said and not any(self._has):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from embedmill.batch_provider import NO_CREDIT, RowFailure
 from embedmill.errors import StopRunError
+from embedmill.plain_numbers import number_of
 
 _MEND = "mend the cause and run the same command again; nothing was charged for it"
 _PAY = "add credit or raise the limit, then run the same command again: what was paid for is kept"
@@ -35,7 +36,8 @@ def failed(key: str, said: str, *, unpaid: bool) -> StopRunError:
 def unpaid(key: str, failures: Sequence[RowFailure]) -> StopRunError:
     """Rows of a job were not executed for want of money."""
     return StopRunError(
-        f"{len(failures)} rows of embedding job {key} were not executed: {failures[0].message}",
+        f"embedding job {key} did not execute {number_of(len(failures), 'row')}: "
+        f"{failures[0].message}",
         code=NO_CREDIT,
         hint=_PAY,
     )

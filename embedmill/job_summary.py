@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from embedmill.job_records import JobRecord
+from embedmill.plain_numbers import number_of
 
 
 def status_of(record: JobRecord) -> str:
@@ -54,7 +55,6 @@ def bill(jobs: Iterable[dict[str, Any]]) -> str:
     listed = list(jobs)
     tokens = [job["tokens_charged"] for job in listed]
     dollars = [job["dollars"] for job in listed]
-    counted = "unknown" if None in tokens else f"{sum(tokens):,}"
+    counted = "unknown tokens" if None in tokens else number_of(sum(tokens), "token")
     cost = "unknown" if None in dollars else f"${sum(dollars):.4f}"
-    number = "1 job" if len(listed) == 1 else f"{len(listed):,} jobs"
-    return f"{number}, {counted} tokens, cost {cost}"
+    return f"{number_of(len(listed), 'job')}, {counted}, cost {cost}"

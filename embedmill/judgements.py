@@ -15,6 +15,7 @@ from typing import TypeAlias
 import orjson
 
 from embedmill.errors import SettingsError
+from embedmill.plain_numbers import number_of
 
 Judgements: TypeAlias = Mapping[str, Mapping[str, int]]
 
@@ -42,7 +43,8 @@ def labelled_queries(queries: Path, qrels: Path) -> LabelledQueries:
     found = {name: texts[name] for name in sorted(texts) if name in judged}
     if not found:
         raise SettingsError(
-            f"none of the {len(texts)} queries of {queries} has a relevant document in {qrels}"
+            f"none of the {number_of(len(texts), 'query', 'queries')} of {queries} has a relevant "
+            f"document in {qrels}"
         )
     return LabelledQueries(found, judged)
 

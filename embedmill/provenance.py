@@ -12,6 +12,7 @@ from embedmill.errors import RefusedError
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
+from embedmill.plain_numbers import number_of
 from embedmill.rereading import undisturbed
 from embedmill.segment import (
     DEAD,
@@ -99,7 +100,8 @@ class Provenance:
             )
         if chunk_index is not None and not 0 <= chunk_index < entry.chunk_count:
             raise RefusedError(
-                f"document {doc_id!r} has {entry.chunk_count} chunks in {name}, numbered from 0"
+                f"document {doc_id!r} has {number_of(entry.chunk_count, 'chunk')} in {name}, "
+                "numbered from 0"
             )
         key = SegmentKey(shard, entry.segment)
         docs = self._chunks.docs(key, ("doc_id", "first_chunk"))

@@ -14,6 +14,7 @@ import orjson
 
 from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError, SettingsError, TransientError
+from embedmill.plain_numbers import number_of
 from embedmill.redaction import redacted
 
 QueryService: TypeAlias = Callable[[Sequence[str]], list[Vectors]]
@@ -138,11 +139,12 @@ def _vectors(name: str, answer: object, count: int) -> list[Vectors]:
         rows = [_vector(name, row) for row in answer]  # type: ignore[attr-defined]
     except TypeError as problem:
         raise RefusedError(
-            f"{name} gives a {type(answer).__name__} for {count} texts, not a list of vectors"
+            f"{name} gives a {type(answer).__name__} for {number_of(count, 'text')}, not a list of "
+            "vectors"
         ) from problem
     if len(rows) != count:
         raise RefusedError(
-            f"{name} gives {len(rows)} vectors for {count} texts",
+            f"{name} gives {number_of(len(rows), 'vector')} for {number_of(count, 'text')}",
             hint="for one that takes a single text add --one-by-one",
         )
     return rows

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts, WriteCounts
 from embedmill.errors import AlreadyExistsError
+from embedmill.plain_numbers import number_of
 from embedmill.sealed_json import require_known, sealed, unsealed
 from embedmill.workspace import Workspace
 
@@ -95,17 +96,18 @@ class RunReport:
         d, c = self.documents, self.chunks
         if d.read != d.added + d.changed + d.unchanged + d.dead:
             found.append(
-                f"{d.read} documents read, but {d.added} added + {d.changed} changed + "
-                f"{d.unchanged} unchanged + {d.dead} dead"
+                f"{number_of(d.read, 'document')} read, but {d.added:,} added + "
+                f"{d.changed:,} changed + {d.unchanged:,} unchanged + {d.dead:,} dead"
             )
         if c.chunks != c.embedded + c.reused + c.deduplicated + c.dead + c.superseded:
             found.append(
-                f"{c.chunks} chunks, but {c.embedded} embedded + {c.reused} reused + "
-                f"{c.deduplicated} deduplicated + {c.dead} dead + {c.superseded} superseded"
+                f"{number_of(c.chunks, 'chunk')}, but {c.embedded:,} embedded + "
+                f"{c.reused:,} reused + {c.deduplicated:,} deduplicated + {c.dead:,} dead + {c.superseded:,} superseded"
             )
         if self.live_records != self.stored_records:
             found.append(
-                f"{self.live_records} records applied, but the store counts {self.stored_records}"
+                f"{number_of(self.live_records, 'record')} applied, but the store counts "
+                f"{self.stored_records:,}"
             )
         return found
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from embedmill.chunkers.build import adopted_chunking
 from embedmill.errors import RecipeMismatchError, RefusedError
 from embedmill.manifest import IndexVersion, ManifestState
+from embedmill.plain_numbers import number_of
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe, differences
 from embedmill.settings import SentenceTransformersSettings, Settings
 
@@ -153,8 +154,8 @@ def _next_version(
 def _require_shards(settings: Settings, current: IndexVersion) -> None:
     if current.shard_count != settings.shard_count:
         raise RefusedError(
-            f"index {settings.index!r} has {current.shard_count} shards for its whole life, the "
-            f"settings say {settings.shard_count}",
+            f"index {settings.index!r} has {number_of(current.shard_count, 'shard')} for its whole "
+            f"life, the settings say {settings.shard_count}",
             code="shard-count",
             hint=f"set shard_count: {current.shard_count}",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from embedmill.manifest import IndexVersion
+from embedmill.plain_numbers import number_of
 from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
 from embedmill.workspace import Workspace
 
@@ -27,7 +28,7 @@ class WorkLeft:
 
     def __str__(self) -> str:
         parts = [(self.embed, "to embed"), (self.store, "to store")]
-        return ", ".join(f"{count:,} segments {what}" for count, what in parts if count)
+        return ", ".join(f"{number_of(count, 'segment')} {what}" for count, what in parts if count)
 
 
 def work_left(workspace: Workspace, index: str, version: IndexVersion) -> WorkLeft:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from embedmill.dead_letter import read_letters
 from embedmill.errors import CountsMismatchError, StopRunError
+from embedmill.plain_numbers import agreed
 from embedmill.run_report import RunReport
 from embedmill.workspace import Workspace
 
@@ -33,12 +34,13 @@ def require_sums(workspace: Workspace, report: RunReport) -> None:
     # A few rows that die while others live are to blame themselves.
     few = _FEW if report.live_records > 0 else 1
     for what, dead, total in (
-        ("documents", documents.dead, documents.read),
-        ("chunks", chunks.dead, chunks.chunks),
+        ("document", documents.dead, documents.read),
+        ("chunk", chunks.dead, chunks.chunks),
     ):
         if total >= few and dead == total:
+            all_of_them = agreed(total, f"the only {what}", f"all {total:,} {what}s")
             raise StopRunError(
-                f"all {total} {what} of this run died{_first_cause(workspace, report)}",
+                f"{all_of_them} of this run died{_first_cause(workspace, report)}",
                 code="all-dead",
                 hint="see all causes with: embedmill dlq list -c SETTINGS",
             )

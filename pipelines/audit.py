@@ -11,6 +11,7 @@ from embedmill.assembly import Layers, build_source, collection_spec, store_of
 from embedmill.auditing import Auditor, Finding
 from embedmill.errors import RefusedError
 from embedmill.executor import InlineExecutor
+from embedmill.plain_numbers import agreed, number_of
 from embedmill.settings import Settings
 from embedmill.sharding import ShardPlan
 from embedmill.source_audit import Drift, drifts
@@ -94,7 +95,8 @@ def audit(
         left = execution.prepare(fill=False)
         if left:
             raise RefusedError(
-                f"{left} segments are not in the store yet; there is nothing to compare with",
+                f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store yet; "
+                "there is nothing to compare with",
                 hint="run embedmill ingest with the same settings to its end first",
             )
         result = AuditResult(version.context.version)

@@ -15,6 +15,7 @@ from embedmill.errors import CountsMismatchError
 from embedmill.import_files import ImportFile, folder_of, live_count
 from embedmill.manifest import IndexVersion
 from embedmill.pinecone_settings import BulkImportSettings
+from embedmill.plain_numbers import number_of
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from pipelines.apply_stage import WRITE
@@ -141,7 +142,8 @@ class BulkCopy:
             store.close()
         if stored != plan.records and not overwrite:
             raise CountsMismatchError(
-                f"the import ended well, and the store has {stored:,} of {plan.records:,} records",
+                f"the import ended well, and the store has {stored:,} of "
+                f"{number_of(plan.records, 'record')}",
                 hint="run the same command again, since the store may lag behind; with --overwrite "
                 "what differs is put right record by record",
             )

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from embedmill.plain_numbers import number_of
 from pipelines.audit import AuditResult, audit
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -82,7 +83,7 @@ def audit_command(
 
 
 def _print(result: AuditResult, after: AuditResult | None) -> None:
-    out.print(f"{result.version}: {result.checked:,} records compared", highlight=False)
+    out.print(f"{result.version}: {number_of(result.checked, 'record')} compared", highlight=False)
     if result.clean:
         out.print("no findings: the store holds what the ledger says")
         return

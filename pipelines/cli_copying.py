@@ -11,6 +11,7 @@ import yaml
 
 from embedmill.copying import OtherStore
 from embedmill.errors import SettingsError
+from embedmill.plain_numbers import number_of
 from embedmill.settings import Settings, StoreSettings
 from pipelines.cli_options import (
     DEAD_LETTERS,
@@ -105,8 +106,8 @@ def export_command(
         print_json(done)
         return
     out.print(
-        f"{done['records']:,} records of {done['index']} {done['version']} in "
-        f"{len(done['files']):,} files: {to}",
+        f"{number_of(done['records'], 'record')} of {done['index']} {done['version']} in "
+        f"{number_of(len(done['files']), 'file')}: {to}",
         highlight=False,
         soft_wrap=True,
     )

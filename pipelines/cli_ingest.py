@@ -9,6 +9,7 @@ import orjson
 import typer
 
 from embedmill.errors import SettingsError
+from embedmill.plain_numbers import number_of
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -113,7 +114,9 @@ def compact(
     with running(settings, choices, local=True) as (executor, options):
         done = run_compact(settings, executor, options)
     if done.segments_before:
-        out.print(f"{done.segments_before:,} segments folded into {done.segments_after:,}")
+        out.print(
+            f"{number_of(done.segments_before, 'segment')} folded into {done.segments_after:,}"
+        )
     else:
         out.print("nothing to fold: the index has no more segments than it needs")
 

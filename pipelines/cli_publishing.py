@@ -10,6 +10,7 @@ import typer
 
 from embedmill.errors import SettingsError
 from embedmill.gate import failed_gates
+from embedmill.plain_numbers import number_of
 from embedmill.settings import Settings
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
@@ -46,7 +47,7 @@ from pipelines.cli_running import (
 )
 from pipelines.publish import Publication
 from pipelines.run_options import RunOptions
-from pipelines.watch import Watched, WatchPlan, watch
+from pipelines.watch import Watched, WatchPlan, watch_and_tell
 
 VersionArgument = Annotated[
     str | None, typer.Argument(metavar="[VERSION]", help="3, or v3.", show_default=False)
@@ -152,13 +153,13 @@ def publish_command(
     settings = settings_from(config, overrides, index)
     choices = RunOptions(take_over=take_over)
     with running(settings, choices, local=local, address=address) as (executor, options):
-        done = publish(settings, executor, options, number=number, force=force)
+        done = publish(settings, executor, options, number=number, force=force, tells=plan is None)
     watched = None
     if plan is not None:
         err.print(f"{done.switch.after.name} is published; watching it", highlight=False)
-        # Nothing runs meanwhile but the check.
+        # Nothing runs meanwhile but the check, and the telling.
         with running(settings, choices, local=True) as (_, options):
-            watched = watch(settings, done.switch.after, plan, stop=options.stop)
+            done, watched = watch_and_tell(settings, done, plan, stop=options.stop)
     _report(settings, done, watched, as_json=as_json)
 
 
@@ -256,7 +257,7 @@ def prune_command(
     if not done.versions:
         out.print("no version to delete")
     if done.files:
-        out.print(f"{done.files:,} files deleted from the workspace", highlight=False)
+        out.print(f"{number_of(done.files, 'file')} deleted from the workspace", highlight=False)
 
 
 def _report(
@@ -273,7 +274,8 @@ def _report(
     untold = [delivery for delivery in told if not delivery.delivered]
     for delivery in untold:
         err.print(
-            f"{delivery.hook} was not told after {delivery.tries} tries: {delivery.error}",
+            f"{delivery.hook} was not told after {number_of(delivery.tries, 'try', 'tries')}: "
+            f"{delivery.error}",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -298,11 +300,11 @@ def _lines(settings: Settings, done: Publication) -> Iterator[str]:
     if done.gates:
         failed = ", ".join(gate.name for gate in failed_gates(done.gates))
         said = f"published although these failed: {failed}" if failed else "none speaks against it"
-        yield f"{len(done.gates)} gates: {said}"
+        yield f"{number_of(len(done.gates), 'gate')}: {said}"
     if done.lacking:
         yield (
-            f"it lacks {done.lacking:,} segments that syncs brought since; an ingest with its own "
-            "settings takes them in"
+            f"it lacks {number_of(done.lacking, 'segment')} that syncs brought since; an ingest "
+            "with its own settings takes them in"
         )
     heard = [delivery.hook for delivery in done.told if delivery.delivered]
     if heard:
@@ -310,7 +312,7 @@ def _lines(settings: Settings, done: Publication) -> Iterator[str]:
 
 
 def _watch_lines(watched: Watched) -> Iterator[str]:
-    counted = f"{watched.checks:,} checks, {watched.failed:,} failed"
+    counted = f"{number_of(watched.checks, 'check')}, {watched.failed:,} failed"
     if watched.back is not None:
         yield f"{counted}: readers were taken back to {watched.back.switch.after.name}"
     elif watched.ended == "overtaken":

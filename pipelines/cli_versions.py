@@ -13,6 +13,7 @@ from embedmill.errors import RefusedError
 from embedmill.gate import GateResult
 from embedmill.job_summary import bill
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
+from embedmill.plain_numbers import number_of
 from embedmill.provenance import ChunkOrigin, Provenance
 from embedmill.run_report import RunReport, read_reports
 from embedmill.settings import Settings
@@ -84,7 +85,7 @@ def version_lines(version: IndexVersion) -> Iterator[str]:
     )
     prompts = f"document {embedding.document_prompt!r}, query {embedding.query_prompt!r}"
     yield f"    prompts     {prompts}"
-    yield f"    collection  {version.collection}, {version.shard_count} shards"
+    yield f"    collection  {version.collection}, {number_of(version.shard_count, 'shard')}"
 
 
 @app.command()

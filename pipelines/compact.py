@@ -7,6 +7,7 @@ import logging
 from embedmill.compacting import Compaction
 from embedmill.errors import IndexLockedError, RefusedError
 from embedmill.executor import Executor
+from embedmill.plain_numbers import agreed, number_of
 from embedmill.settings import Settings
 from pipelines.ingest import open_version
 from pipelines.run_options import RunOptions
@@ -33,7 +34,8 @@ def compact(settings: Settings, executor: Executor, options: RunOptions) -> Comp
         left = execution.prepare(fill=False, copied=True)
         if left:
             raise RefusedError(
-                f"{left} segments are not in the store yet; they cannot be folded",
+                f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store yet; "
+                "what is not there cannot be folded",
                 hint="run embedmill ingest with the same settings to its end first",
             )
         done = execution.compact(spare=0)

@@ -23,6 +23,7 @@ from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError
 from embedmill.executor import Executor, WorkerSpec
 from embedmill.lease import Lease, take_lease
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.plain_numbers import agreed, number_of
 from embedmill.publishing import finish_collection, point_alias
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import RunReport, RunStatus, start_run, write_report
@@ -138,7 +139,8 @@ def require_vectors(layers: Layers, committed: Mapping[int, Sequence[int]]) -> N
     missing = sum(len(set(numbers) - present.get(s, set())) for s, numbers in committed.items())
     if missing:
         raise RefusedError(
-            f"{missing} segments of this version have no vectors yet",
+            f"{number_of(missing, 'segment')} of this version "
+            f"{agreed(missing, 'has', 'have')} no vectors yet",
             hint="run embedmill ingest with the same settings to its end first",
         )
 

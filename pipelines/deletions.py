@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from actors.shard_worker import ShardTotals
 from embedmill.errors import DeletionsWithheldError
+from embedmill.plain_numbers import agreed, number_of
 from embedmill.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -37,10 +38,9 @@ def _may_delete(settings: Settings, unseen: int, unidentified: int) -> bool:
         return False
     if unidentified:
         log.warning(
-            "%d documents were not met, and the ids of %d rows could not be read: nothing is "
-            "deleted until they can",
-            unseen,
-            unidentified,
+            "%s not met, and no id could be read of %s: nothing is deleted until it can",
+            f"{number_of(unseen, 'document')} {agreed(unseen, 'was', 'were')}",
+            number_of(unidentified, "row"),
         )
     return not unidentified
 
@@ -53,9 +53,9 @@ def _refusal_to_delete(
     if unseen <= share * documents:
         return None
     return DeletionsWithheldError(
-        f"{unseen} of {documents} documents are gone from the source, more than "
-        f"max_delete_fraction ({share:g}) allows; none was deleted, what is new or changed was "
-        "taken in",
+        f"{unseen:,} of {number_of(documents, 'document')} {agreed(unseen, 'is', 'are')} gone from "
+        f"the source, more than max_delete_fraction ({share:g}) allows; none was deleted, what is "
+        "new or changed was taken in",
         hint="if that is right, run again with --allow-deletes; if the source only holds new "
         "documents, set sync: append",
     )

@@ -22,6 +22,7 @@ from embedmill.embedders.local_recipe import resolve_dtype
 from embedmill.errors import EmbedmillError
 from embedmill.local_models.build import preferred_backends
 from embedmill.made_once import cache_folder
+from embedmill.plain_numbers import number_of
 from embedmill.processors import (
     cpu_flags,
     cpu_name,
@@ -168,7 +169,7 @@ def _workspace(settings: Settings) -> str:
 
 def _source(settings: Settings) -> str:
     splits = sum(1 for _ in build_source(settings).splits())
-    return f"{settings.source.path} has something to read ({splits} splits)"
+    return f"{settings.source.path} has something to read ({number_of(splits, 'split')})"
 
 
 def _model(settings: Settings) -> str:
@@ -199,4 +200,4 @@ def _rates(settings: Settings) -> str:
 def _store(settings: Settings) -> str:
     with closing(store_of(settings)) as store:
         count = len(store.collections())
-    return f"{settings.store.kind} answers, {count} collections"
+    return f"{settings.store.kind} answers, {number_of(count, 'collection')}"

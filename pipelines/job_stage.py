@@ -13,6 +13,7 @@ from embedmill.counts import ChunkCounts, RateUse
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
 from embedmill.job_assembly import uses_jobs
+from embedmill.plain_numbers import number_of
 from embedmill.rate_assembly import rate_budget_of
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
@@ -170,9 +171,8 @@ class JobStage:
         asks = advanced.jobs or advanced.wait_s or not advanced.resting
         pause = max(advanced.wait_s, _PAUSE_S) if asks else math.inf
         if pause == math.inf and flush and self._loans and not self._new:
-            raise RuntimeError(
-                f"{len(self._loans)} segments wait for vectors, and no job brings any"
-            )
+            waiting = number_of(len(self._loans), "segment")
+            raise RuntimeError(f"vectors are lacking for {waiting}, and no job brings any")
         self._due = self._faults.clock() + pause
 
     def _start_anew(self, done: Done) -> None:

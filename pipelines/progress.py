@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from embedmill.plain_numbers import number_of
 from pipelines.run_options import Progress
 
 # Short enough to see that it lives, long enough to keep a job's log readable.
@@ -48,11 +49,11 @@ def line(progress: Progress, seconds: float) -> str:
     read = ""
     if progress.scanning or documents.read:
         read = (
-            f"{'reading' if progress.scanning else 'read'} {documents.read:,} documents "
+            f"{'reading' if progress.scanning else 'read'} {number_of(documents.read, 'document')} "
             f"({documents.unchanged:,} unchanged, {documents.dead:,} dead); "
         )
     rate = progress.chunks / seconds if seconds > 0 else 0.0
     return (
-        f"{seconds:.0f} s: {read}{progress.chunks:,} chunks embedded, {rate:.0f}/s; "
-        f"{progress.applied:,} segments stored, {progress.waiting:,} to go"
+        f"{seconds:.0f} s: {read}{number_of(progress.chunks, 'chunk')} embedded, {rate:.0f}/s; "
+        f"{number_of(progress.applied, 'segment')} stored, {progress.waiting:,} to go"
     )

@@ -68,6 +68,7 @@ def publish(
     *,
     number: int | None = None,
     force: bool = False,
+    tells: bool = True,
     gates: Gates = run_gates,
 ) -> Publication:
     """Send readers to a version that is complete, checked and caught up.
@@ -81,6 +82,7 @@ def publish(
         number: of the version; without it the one that the settings ask for, or else the newest
             that is ready.
         force: publish although a gate speaks against it; what they say is recorded all the same.
+        tells: others of it; else that is left to :func:`tell`.
         gates: that it must pass.
 
     Raises:
@@ -109,13 +111,16 @@ def publish(
                 if not force:
                     _require_passed(settings, manifest, target, results, run)
             done = _switched(settings, manifest, store, target.number, "published", run)
-    return replace(_settled(settings, run, done, options.sleep), gates=results)
+    settled = _settled(settings, run, done)
+    told = tell(settings, sleep=options.sleep) if tells else ()
+    return replace(settled, gates=results, told=told)
 
 
 def rollback(
     settings: Settings,
     *,
     number: int | None = None,
+    tells: bool = True,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Publication:
     """Take readers back to a version that they saw before, as it was left; takes seconds.
@@ -125,6 +130,7 @@ def rollback(
     Args:
         settings: of the index; of any of its recipes.
         number: of the version; without it the one that was published before.
+        tells: others of it; else that is left to :func:`tell`.
         sleep: waits between tries to tell others.
 
     Raises:
@@ -137,7 +143,14 @@ def rollback(
     with short_run(settings, "rollback", target) as (run, store):
         require_collection(store, target)
         done = _switched(settings, manifest, store, target.number, "restored", run)
-    return _settled(settings, run, done, sleep)
+    settled = _settled(settings, run, done)
+    return replace(settled, told=tell(settings, sleep=sleep)) if tells else settled
+
+
+def tell(settings: Settings, *, sleep: Callable[[float], None] = time.sleep) -> Sequence[Delivery]:
+    """Tell the hooks which version readers see, as far as they were not told yet."""
+    workspace = workspace_of(settings)
+    return tell_of_arrival(workspace, settings.index, settings.hooks, at=utc_now(), sleep=sleep)
 
 
 def _target(settings: Settings, state: ManifestState, number: int | None) -> IndexVersion:
@@ -244,11 +257,7 @@ def _switched(
     return done
 
 
-def _settled(
-    settings: Settings, run: str, done: Switch, sleep: Callable[[float], None]
-) -> Publication:
-    """Tell others, after the store is let go: some of them will want it."""
-    workspace = workspace_of(settings)
-    told = tell_of_arrival(workspace, settings.index, settings.hooks, at=utc_now(), sleep=sleep)
-    left = work_left(workspace, settings.index, done.after)
-    return Publication(run, done, left.store, told)
+def _settled(settings: Settings, run: str, done: Switch) -> Publication:
+    """What was done, after the store is let go: some of those who are told will want it."""
+    left = work_left(workspace_of(settings), settings.index, done.after)
+    return Publication(run, done, left.store)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from embedmill.counts import DocumentCounts, RateUse, WriteCounts
 from embedmill.job_summary import bill
+from embedmill.plain_numbers import agreed, number_of
 from embedmill.run_report import RunReport
 from embedmill.stated_limits import StatedLimits
 
@@ -57,7 +58,7 @@ def _counted(report: RunReport) -> Iterator[str]:
     yield (
         f"records    {records.upserted:,} written, {records.deleted:,} deleted, "
         f"{records.rejected:,} refused"
-        + (f"; {records.partial:,} documents partly stored" if records.partial else "")
+        + (f"; {number_of(records.partial, 'document')} partly stored" if records.partial else "")
     )
     if report.rate.requests:
         yield f"requests   {_used(report.rate)}"
@@ -66,10 +67,15 @@ def _counted(report: RunReport) -> Iterator[str]:
     if report.jobs:
         yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list)"
     if report.stored_records >= 0:
-        live = f", {report.live_documents:,} documents" if report.live_documents >= 0 else ""
+        live = (
+            f", {number_of(report.live_documents, 'document')}"
+            if report.live_documents >= 0
+            else ""
+        )
         yield (
-            f"index      {report.index} {report.version}: {report.live_records:,} records applied "
-            f"= {report.stored_records:,} in the store{live}"
+            f"index      {report.index} {report.version}: "
+            f"{number_of(report.live_records, 'record')} applied = {report.stored_records:,} in "
+            f"the store{live}"
         )
     yield from _gates(report)
     where = "over Ray" if report.executor == "ray" else "in this process"
@@ -89,7 +95,8 @@ def _gates(report: RunReport) -> Iterator[str]:
     if not report.gates:
         return
     poor = [gate for gate in report.gates if not gate["passed"]]
-    said = f"{len(poor)} of {len(report.gates)} speak" if poor else "nothing speaks"
+    speak = agreed(len(poor), "speaks", "speak")
+    said = f"{len(poor)} of {len(report.gates)} {speak}" if poor else "nothing speaks"
     yield f"gates      {said} against {report.version}, the first version of the index"
     for gate in poor:
         yield f"           {gate['name']}: {gate['message']}"
@@ -101,7 +108,8 @@ def _used(rate: RateUse) -> str:
     kept = f"; kept to what the provider allows: {stated}" if str(stated) else ""
     return (
         f"{rate.requests:,} in realtime, {rate.throttled:,} refused for the rate, "
-        f"{rate.tokens:,} tokens{price}; {rate.waited_s:,.1f} s waited for the rate budget{kept}"
+        f"{number_of(rate.tokens, 'token')}{price}; {rate.waited_s:,.1f} s waited for the rate "
+        f"budget{kept}"
     )
 
 
@@ -115,11 +123,13 @@ def _told(writes: WriteCounts) -> str:
         )
         if count
     ]
-    said = f"{writes.requests:,} requests to the store"
+    said = f"{number_of(writes.requests, 'request')} to the store"
     if troubles:
         said += f", of them {' + '.join(troubles)}"
     if writes.halvings:
-        said += f"; slowed down {writes.halvings:,} times, waited {writes.waited_s:.1f} s"
+        said += (
+            f"; slowed down {number_of(writes.halvings, 'time')}, waited {writes.waited_s:.1f} s"
+        )
     return said
 
 
@@ -134,8 +144,8 @@ def copied(report: RunReport, where: str) -> Iterator[str]:
         yield f"writes     {_told(report.writes)}"
     if report.stored_records >= 0:
         yield (
-            f"copy       {report.index} {report.version}: {report.stored_records:,} records in "
-            f"{where}, compared one by one"
+            f"copy       {report.index} {report.version}: "
+            f"{number_of(report.stored_records, 'record')} in {where}, compared one by one"
         )
     yield f"run        {report.run}, {report.seconds:.1f} s: {_verdict_of_copy(report)}"
 
@@ -153,7 +163,7 @@ def verdict(report: RunReport) -> str:
     if report.status == "waiting":
         return "embedding jobs go on at the provider; run the same command later to collect them"
     if report.status == "partial":
-        letters = f"{report.dead_letters:,} dead letters"
+        letters = number_of(report.dead_letters, "dead letter")
         return f"completed with {letters} (see: embedmill dlq list -c SETTINGS)"
     if report.status == "succeeded" and not report.changed_anything:
         at_all = ", the index is in line with its source" if report.pipeline == "ingest" else ""

@@ -8,13 +8,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from embedmill.assembly import workspace_of
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.publishing import version_before
 from embedmill.settings import Settings
-from pipelines.publish import Publication, rollback
+from pipelines.publish import Publication, rollback, tell
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,41 @@ def run_check(command: str, environment: Mapping[str, str], timeout_s: float) ->
     return f"status {done.returncode}" + (f": {said[-1][:200]}" if said else "")
 
 
+def watch_and_tell(
+    settings: Settings,
+    done: Publication,
+    plan: WatchPlan,
+    *,
+    stop: threading.Event | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    check: Callable[[str, Mapping[str, str], float], str] = run_check,
+) -> tuple[Publication, Watched]:
+    """Watch a publication from its first moment, and tell others of it beside that.
+
+    A hook that does not answer is tried for minutes; readers see the version meanwhile. Whoever
+    hears of a rollback hears of it last.
+
+    Args:
+        settings: of the index.
+        done: the publication, which nobody was told of.
+        plan: how it is watched.
+        stop: when set, the watch ends and the version stays.
+        sleep: waits for so many seconds.
+        check: as :func:`watch` takes it.
+
+    Returns:
+        Both, with what became of telling.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        telling = beside.submit(tell, settings, sleep=sleep)
+        watched = watch(settings, done.switch.after, plan, stop=stop, sleep=sleep, check=check)
+        done = replace(done, told=telling.result())
+    if watched.back is not None:
+        back = replace(watched.back, told=tell(settings, sleep=sleep))
+        watched = replace(watched, back=back)
+    return done, watched
+
+
 def watch(
     settings: Settings,
     published: IndexVersion,
@@ -85,7 +121,7 @@ def watch(
 ) -> Watched:
     """Check until the time is up; take readers back when it fails too often in a row.
 
-    No lease is held: syncs go on, and anybody may publish or roll back.
+    No lease is held: syncs go on, and anybody may publish or roll back. Nobody is told.
 
     Args:
         settings: of the index.
@@ -118,7 +154,7 @@ def watch(
         if in_a_row >= plan.failures:
             back = version_before(manifest.read(), published)
             return Watched(
-                checks, failed, rollback(settings, number=back.number, sleep=sleep), "rolled-back"
+                checks, failed, rollback(settings, number=back.number, tells=False), "rolled-back"
             )
         rest = max(0.0, plan.every_s - (clock() - began))
         if clock() + rest > deadline:

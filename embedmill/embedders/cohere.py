@@ -20,6 +20,7 @@ from embedmill.embedders.json_requests import JsonRequests, OpenReply
 from embedmill.embedders.remote import PATIENT, RemoteEmbedder, Waiting
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import EmbeddingItem, VectorForm, decode_lenient, decoded
+from embedmill.plain_numbers import number_of
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import EmbeddingRecipe
 
@@ -98,7 +99,8 @@ class CohereEndpoint:
         vectors = body.embeddings.get(self._wire_type, [])
         if len(vectors) != len(texts) or _mixed_up(texts, body.texts):
             raise TransientError(
-                f"{_doing(texts)}: {len(vectors)} vectors came back, or in another order",
+                f"{_doing(texts)}: {number_of(len(vectors), 'vector')} came back, or in another "
+                "order",
                 code="short-reply",
             )
         items = [EmbeddingItem(row, vector) for row, vector in enumerate(vectors)]
@@ -111,7 +113,7 @@ class CohereEndpoint:
 
 
 def _doing(texts: Sequence[str]) -> str:
-    return f"embedding {len(texts)} texts"
+    return f"embedding {number_of(len(texts), 'text')}"
 
 
 def _mixed_up(sent: Sequence[str], returned: Sequence[str]) -> bool:

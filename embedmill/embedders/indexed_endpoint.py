@@ -10,6 +10,7 @@ from embedmill.embedders.endpoint import Answer, Pending
 from embedmill.embedders.json_requests import JsonRequests, OpenReply
 from embedmill.errors import TransientError
 from embedmill.openai_vectors import AS_SENT, VectorForm, decode_body, decoded
+from embedmill.plain_numbers import number_of
 from embedmill.recipe import EmbeddingRecipe
 
 
@@ -57,7 +58,7 @@ class IndexedEndpoint:
         items = sorted(body.data, key=lambda item: item.index)
         if [item.index for item in items] != list(range(len(texts))):
             raise TransientError(
-                f"{_doing(texts)}: {len(items)} vectors came back, or not one for each text",
+                f"{_doing(texts)}: {number_of(len(items), 'vector')} came back, not one for each",
                 code="short-reply",
             )
         found = decoded(items, self._recipe, self._form)
@@ -69,4 +70,4 @@ class IndexedEndpoint:
 
 
 def _doing(texts: Sequence[str]) -> str:
-    return f"embedding {len(texts)} texts"
+    return f"embedding {number_of(len(texts), 'text')}"

@@ -13,6 +13,7 @@ from embedmill.gate import GateResult, verdict
 from embedmill.gates.subject import Subject
 from embedmill.ledger import Ledger
 from embedmill.open_letters import open_letters
+from embedmill.plain_numbers import number_of
 from embedmill.segment import SegmentKey
 
 
@@ -64,8 +65,8 @@ def applied_gate(books: LedgerBooks) -> GateResult:
     message = "every segment has vectors and is in the store"
     if left:
         message = (
-            f"{books.missing_vectors} segments have no vectors, {books.not_applied} are not in "
-            "the store; run the same command again to fill what is missing"
+            f"without vectors: {number_of(books.missing_vectors, 'segment')}; not in the store: "
+            f"{books.not_applied}; run the same command again to fill what is missing"
         )
     return GateResult("applied", verdict(good=not left), figures, {}, message)
 
@@ -88,9 +89,9 @@ def records_gate(subject: Subject, books: LedgerBooks, *, most_ids: float = math
     expected = _Sums.of(_expected_ids(subject, books))
     figures = {"expected": expected.count, "counted": counted, "ids": stored.count}
     if stored == expected and counted == expected.count:
-        message = f"{counted:,} records, the ids of the ledger"
+        message = f"{number_of(counted, 'record')}, the ids of the ledger"
         return GateResult("records", "passed", figures, {}, message)
-    found = f"the ledger has {expected.count:,} records, the store counts {counted:,}"
+    found = f"the ledger has {number_of(expected.count, 'record')}, the store counts {counted:,}"
     if counted == expected.count:
         found += ", but they are not the same"
     message = (
@@ -102,11 +103,11 @@ def records_gate(subject: Subject, books: LedgerBooks, *, most_ids: float = math
 def _counted_gate(subject: Subject, books: LedgerBooks) -> GateResult:
     counted = subject.store.count(subject.version.collection)
     figures = {"expected": books.records, "counted": counted}
-    message = f"{counted:,} records; embedmill evaluate compares their ids as well"
+    message = f"{number_of(counted, 'record')}; embedmill evaluate compares their ids as well"
     if counted != books.records:
         message = (
-            f"the ledger has {books.records:,} records, the store counts {counted:,}; see which "
-            "with: embedmill audit, put it right with: embedmill audit --repair"
+            f"the ledger has {number_of(books.records, 'record')}, the store counts {counted:,}; "
+            "see which with: embedmill audit, put it right with: embedmill audit --repair"
         )
     return GateResult("records", verdict(good=counted == books.records), figures, {}, message)
 
@@ -176,7 +177,7 @@ def dead_letters_gate(subject: Subject, books: LedgerBooks) -> GateResult:
     share = max(documents / max(1, books.documents + documents), chunks / max(1, books.chunks), 0.0)
     dead = documents + chunks
     good = dead <= limits.tolerated_dead or share <= limits.max_dead_share
-    message = f"{documents:,} documents and {chunks:,} chunks have no records"
+    message = f"without records: {number_of(documents, 'document')}, {number_of(chunks, 'chunk')}"
     if not good:
         message += "; see why with: embedmill dlq list"
     figures = {

@@ -10,6 +10,7 @@ from embedmill.embedder import Vectors
 from embedmill.gate import GateResult, verdict
 from embedmill.gates.subject import Subject, why_no_queries
 from embedmill.judgements import LabelledQueries, labelled_queries
+from embedmill.plain_numbers import number_of
 from embedmill.ranking import distinct, ndcg, recall, reciprocal_rank
 
 _DEPTH = 100
@@ -38,7 +39,7 @@ def labelled_gate(subject: Subject, published: Subject | None) -> GateResult:
     thresholds: dict[str, float | int | str] = {"min_ndcg": limits.min_ndcg}
     score = float(figures["ndcg_at_10"])
     good = score >= limits.min_ndcg
-    message = f"nDCG@10 {score:.4f} over {len(labels.texts)} queries"
+    message = f"nDCG@10 {score:.4f} over {number_of(len(labels.texts), 'query', 'queries')}"
     if not good:
         message += f", at least {limits.min_ndcg} is asked for"
     if published is not None:

@@ -9,6 +9,7 @@ from embedmill.chunk_sample import ChunkSample
 from embedmill.embedder import Vectors
 from embedmill.gate import GateResult, verdict
 from embedmill.gates.subject import Subject
+from embedmill.plain_numbers import number_of
 from embedmill.query_contract import contract_of, publish_contract
 from embedmill.run_context import utc_now
 from embedmill.vector_store import VectorBatch
@@ -44,11 +45,12 @@ def read_back_gate(subject: Subject, sample: ChunkSample) -> GateResult:
         "other_payloads": other_payloads,
     }
     wrong = missing + other_vectors + other_payloads
-    message = f"{len(sample)} records came back as they were sent"
+    message = f"{number_of(len(sample), 'record')} came back as they were sent"
     if wrong:
         message = (
-            f"of {len(sample)} records {missing} are missing, {other_vectors} have another vector, "
-            f"{other_payloads} another payload; put it right with: embedmill audit --repair"
+            f"of {number_of(len(sample), 'record')} {missing} are missing, {other_vectors} have "
+            f"another vector, {other_payloads} another payload; put it right with: embedmill audit "
+            "--repair"
         )
     return GateResult(name, verdict(good=not wrong), figures, {}, message)
 
@@ -79,7 +81,7 @@ def vector_health_gate(subject: Subject, sample: ChunkSample) -> GateResult:
     )
     problems = []
     if health.broken:
-        problems.append(f"{health.broken} vectors are not finite, or zero")
+        problems.append(f"not finite, or zero: {number_of(health.broken, 'vector')}")
     if subject.version.embedding.normalise and off > _NORM:
         problems.append(f"norms from {health.least_norm:.4f} to {health.largest_norm:.4f}, not 1")
     if mean is not None and not mean <= limits.max_mean_cosine:
@@ -98,7 +100,7 @@ def vector_health_gate(subject: Subject, sample: ChunkSample) -> GateResult:
         "max_mean_cosine": limits.max_mean_cosine,
         "max_equal_vectors": limits.max_equal_vectors,
     }
-    message = f"{health.rows:,} vectors: finite, different"
+    message = f"{number_of(health.rows, 'vector')}: finite, different"
     if problems:
         message = "; ".join(problems) + ". Look at the model before anything else"
     return GateResult("vector-health", verdict(good=not problems), figures, thresholds, message)

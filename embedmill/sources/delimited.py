@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from embedmill.errors import PermanentError, SourceError
+from embedmill.plain_numbers import number_of
 from embedmill.sources.blocks import Row
 from embedmill.sources.lines import Overlong, lines_of
 from embedmill.sources.table_rows import RowForm, column_positions, exact_id
@@ -101,7 +102,8 @@ def _another_width(record: list[str], header: list[str]) -> PermanentError | Non
     if len(record) == width or (len(record) > width and not any(record[width:])):
         return None
     return PermanentError(
-        f"{len(record)} fields, the header has {width}; is a quote or a separator missing?",
+        f"{number_of(len(record), 'field')}, the header has {width}; is a quote or a separator "
+        "missing?",
         code="columns",
     )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from embedmill.document import canonical_metadata
 from embedmill.errors import PermanentError, SourceError
+from embedmill.plain_numbers import agreed, number_of
 from embedmill.settings import FilesSourceSettings
 from embedmill.source import Split
 from embedmill.sources.blocks import Row, blocks_of, error_row
@@ -106,7 +107,9 @@ class FilesSource:
         if not listing.files:
             raise self._nothing_matches(listing)
         if listing.links_left_out and not settings.follow_links:
-            logger.warning("%d links are not followed; %s", listing.links_left_out, _FOLLOWING)
+            number = listing.links_left_out
+            links, are = number_of(number, "link"), agreed(number, "is", "are")
+            logger.warning("%s %s not followed; %s", links, are, _FOLLOWING)
         return listing.files
 
     def _nothing_matches(self, listing: Listing) -> SourceError:
@@ -115,7 +118,8 @@ class FilesSource:
         if settings.exclude:
             message += f" and not {', '.join(settings.exclude)}"
         if listing.links_left_out:
-            message += f"; {listing.links_left_out} links were not followed"
+            left_out = number_of(listing.links_left_out, "link")
+            message += f"; {left_out} {agreed(listing.links_left_out, 'was', 'were')} not followed"
         return SourceError(
             message,
             code="no-match",

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from embedmill.errors import PermanentError, SourceError
 from embedmill.parsers.decoding import codec_name
+from embedmill.plain_numbers import number_of
 from embedmill.settings import TableSourceSettings
 from embedmill.source import Split
 from embedmill.sources.blocks import Row, blocks_of
@@ -106,7 +107,7 @@ class TableSource:
         listing = self._listing(base, pattern)
         tables = [file for file in listing.files if format_of(file.relative)]
         if not tables:
-            found = f"{len(listing.files)} other files" if listing.files else "no file"
+            found = f"{number_of(len(listing.files), 'other file')}" if listing.files else "no file"
             raise self._no_tables(f"{self._settings.path!r} holds no table; it matches {found}")
         return splits_of(tables)
 

@@ -9,6 +9,7 @@ import orjson
 
 from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
+from embedmill.plain_numbers import number_of
 from embedmill.vector_store import StoreLimits, VectorBatch
 from embedmill.vector_stores.pinecone_data import Record
 from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, metadata_of
@@ -84,7 +85,7 @@ class BatchWriter:
         if taken != len(records):
             # Which ones it does not say; sent again in halves, each ends somewhere.
             raise PermanentError(
-                f"Pinecone took {taken} of {len(records)} records", code="not-stored"
+                f"Pinecone took {taken} of {number_of(len(records), 'record')}", code="not-stored"
             )
 
 
@@ -95,7 +96,7 @@ TOO_LARGE = (
 
 
 def _none_taken(count: int, words: str) -> StopRunError:
-    return StopRunError(f"the store took none of {count:,} records; the first: {words}")
+    return StopRunError(f"the store took none of {number_of(count, 'record')}; the first: {words}")
 
 
 def _records(batch: VectorBatch, rows: range) -> dict[int, Record]:

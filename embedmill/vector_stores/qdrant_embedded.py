@@ -38,6 +38,7 @@ from embedmill.errors import (
     TransientError,
 )
 from embedmill.payload import Filter
+from embedmill.plain_numbers import number_of
 from embedmill.settings import QdrantEmbeddedSettings
 from embedmill.vector_store import (
     CollectionSpec,
@@ -378,7 +379,9 @@ def check_not_all(refused: dict[int, PermanentError], count: int) -> None:
     """
     if count > 1 and len(refused) == count:
         first = refused[min(refused)]
-        raise StopRunError(f"the store took none of {count} records; the first: {first}")
+        raise StopRunError(
+            f"the store took none of {number_of(count, 'record')}; the first: {first}"
+        )
 
 
 def _free_bytes(folder: Path) -> int:

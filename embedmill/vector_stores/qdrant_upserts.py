@@ -9,6 +9,7 @@ from qdrant_client import QdrantClient
 
 from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
+from embedmill.plain_numbers import number_of
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.throttle import RequestPace
 from embedmill.vector_store import Rejection, StoreLimits, VectorBatch, check_batch
@@ -107,5 +108,6 @@ def _check_not_all(refused: dict[int, PermanentError], count: int, *, enough: in
     if count >= enough and len(refused) == count:
         first = refused[min(refused)]
         raise StopRunError(
-            f"the store took none of {count} records; the first: {first}", code="refused-by-store"
+            f"the store took none of {number_of(count, 'record')}; the first: {first}",
+            code="refused-by-store",
         )

@@ -15,6 +15,7 @@ from uuid import UUID
 from embedmill.embedder import Vectors
 from embedmill.errors import OutcomeUnknownError, RefusedError, StopRunError, TransientError
 from embedmill.payload import Filter
+from embedmill.plain_numbers import number_of
 from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import (
     CollectionSpec,
@@ -236,8 +237,8 @@ class WeaviateStore:
                 return
             if self._clock() >= until:
                 raise TransientError(
-                    f"{waiting:,} vectors of collection {collection!r} are not indexed after "
-                    f"{self._settings.index_timeout_s:g} seconds",
+                    f"not indexed: {number_of(waiting, 'vector')} of collection {collection!r} "
+                    f"after {self._settings.index_timeout_s:g} seconds",
                     code="indexing",
                 )
             self._sleep(_LOOK_AGAIN_S)

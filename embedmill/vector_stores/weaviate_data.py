@@ -20,6 +20,7 @@ from weaviate.classes.query import MetadataQuery
 from embedmill.embedder import Vectors
 from embedmill.errors import OutcomeUnknownError, StopRunError, TransientError
 from embedmill.payload import Filter, Scalar, conditions_of
+from embedmill.plain_numbers import number_of
 from embedmill.recipe import Metric
 from embedmill.throttle import RequestPace
 from embedmill.vector_store import Hit, VectorBatch
@@ -197,7 +198,8 @@ class Objects:
             if left <= 0 or not reply.matches:
                 return
         raise OutcomeUnknownError(
-            f"deleting from {self._class_name!r}: {left:,} of {len(ids):,} records may be left",
+            f"deleting from {self._class_name!r}: {left:,} of {number_of(len(ids), 'record')} may "
+            "be left",
             code="not-deleted",
         )
 

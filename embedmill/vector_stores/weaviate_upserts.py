@@ -9,6 +9,7 @@ from weaviate.proto.v1 import batch_pb2
 
 from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
+from embedmill.plain_numbers import number_of
 from embedmill.throttle import RequestPace
 from embedmill.vector_store import StoreLimits, VectorBatch
 from embedmill.vector_stores.weaviate_client import WeaviateConnection
@@ -109,6 +110,7 @@ class Upserts:
         if len(self._refused) >= enough and not self._taken:
             first = self._refused[min(self._refused)]
             raise StopRunError(
-                f"the store took none of {len(self._refused)} records; the first: {first}",
+                f"the store took none of {number_of(len(self._refused), 'record')}; the first: "
+                f"{first}",
                 code="refused-by-store",
             )

@@ -122,10 +122,12 @@ class SmallIndex:
         rebuilt = self._run(reembed, executor, **options)
         return rebuilt and rebuilt.report
 
-    def publish(self, number=None, executor=None, *, force=False, gates=None, **options):
+    def publish(
+        self, number=None, executor=None, *, force=False, tells=True, gates=None, **options
+    ):
         """Publish; without gates unless they are given."""
         checked = gates or (lambda *_: ())
-        pipeline = partial(publish, number=number, force=force, gates=checked)
+        pipeline = partial(publish, number=number, force=force, tells=tells, gates=checked)
         return self._run(pipeline, executor, **options)
 
     def compact(self, executor=None):

@@ -115,13 +115,13 @@ def test_progress_and_warnings_stay_out_of_the_results(shell):
 )
 def test_a_bad_row_is_3_and_its_letter_says_which_line_and_why(shell, row, where, what):
     shell.rows([*FRUIT, row])
-    said(shell.ingest(), 3, "1 dead", "completed with 1 dead letters (see: embedmill dlq list")
+    said(shell.ingest(), 3, "1 dead", "completed with 1 dead letter (see: embedmill dlq list")
     said(shell.run("dlq", "list", "-c", "s.yaml"), 0, "1 x read", where, what, "dlq replay")
 
 
 def test_dead_rows_that_are_tolerated_are_0(shell):
     shell.rows([*FRUIT, "no json"])
-    said(shell.ingest("--tolerate-dead"), 0, "completed with 1 dead letters")
+    said(shell.ingest("--tolerate-dead"), 0, "completed with 1 dead letter")
 
 
 def test_a_document_without_text_is_counted_and_no_failure(shell):
@@ -297,7 +297,7 @@ def test_a_file_in_another_encoding_is_put_right_and_replayed(shell):
         "byte 0xe9 at offset 3; save it as UTF-8, or set `source.fallback_encoding`",
     )
     # Nothing was put right: the letter stays.
-    said(shell.run("dlq", "replay", letter["id"], "-c", "s.yaml", "--local"), 3, "1 dead letters")
+    said(shell.run("dlq", "replay", letter["id"], "-c", "s.yaml", "--local"), 3, "1 dead letter")
     assert [x["runs"] for x in shell.letters()] == [2]
     (shell.folder / "docs" / "bad.txt").write_text("café")
     said(shell.run("dlq", "replay", letter["id"], "-c", "s.yaml", "--local"), 0, "1 added")
@@ -393,7 +393,7 @@ def test_a_source_given_by_path_goes_into_an_index_of_its_own(shell, name):
     (shell.folder / name).mkdir()
     (shell.folder / name / "a.txt").write_text("plums")
     result = shell.ingest("--source", name)
-    said(result, 0, "search it with: embedmill search", "--index", "1 added", "1 documents")
+    said(result, 0, "search it with: embedmill search", "--index", "1 added", "1 document")
     said(shell.run("status", "-c", "s.yaml"), 0, "fruit v1: 3 records")
 
 
@@ -404,7 +404,7 @@ def test_a_table_given_by_path_is_known_by_its_ending(shell, name):
     if "json" not in name.lower():
         text = f"id{separator}text\n1{separator}x\n"
     (shell.folder / name).write_text(text)
-    said(shell.ingest("--source", name, "--index", "mine"), 0, "mine v1: 1 records")
+    said(shell.ingest("--source", name, "--index", "mine"), 0, "mine v1: 1 record ")
 
 
 def test_a_source_is_not_mixed_into_the_index_that_the_settings_fill(shell):

@@ -259,7 +259,7 @@ def test_an_index_without_versions_or_with_work_left_is_refused(copied):
     copied.index.ingest(TEXTS)
     gone = next(path for path in copied.index.workspace.files if "/vectors/" in path)
     del copied.index.workspace.files[gone]
-    with pytest.raises(RefusedError, match="1 segments of this version have no vectors"):
+    with pytest.raises(RefusedError, match="1 segment of this version has no vectors"):
         copied.copy()
 
 

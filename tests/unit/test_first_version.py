@@ -153,7 +153,7 @@ def test_a_model_that_knows_no_difference_is_said(index):
     index.wrappers["embedder"] = Collapsed
     told = "\n".join(summary(index.ingest(TEXTS)))
     assert failed(index.version) == {"vector-health"}
-    assert "1 of 9 speak against v1" in told
+    assert "1 of 9 speaks against v1" in told
     assert "vector-health: the vectors have collapsed" in told
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from embedmill.announcing import SIGNATURE, kept_event, signature
 from embedmill.version_settings import CommandHookSettings, WebhookSettings
+from pipelines.watch import WatchPlan, watch_and_tell
 
 TEXTS = {"a": "one two three", "b": "red green blue"}
 SECRET = "a-shared-word"
@@ -203,3 +204,34 @@ def test_an_address_that_is_not_http_is_refused():
         WebhookSettings.model_validate_json('{"kind": "webhook", "url": "file:///etc/passwd"}')
     with pytest.raises(ValidationError):
         CommandHookSettings.model_validate_json('{"kind": "command", "command": []}')
+
+
+def test_a_publication_is_watched_while_a_hook_does_not_answer(index):
+    between_tries, checks = threading.Event(), []
+
+    def check(*_):
+        assert between_tries.wait(20)
+        checks.append(index.manifest.published.number)
+        return "down"
+
+    def sleep(seconds):
+        # Nothing but the telling pauses; its pause lasts until readers are taken back.
+        between_tries.set()
+        for _ in range(2000 if seconds else 0):
+            if index.manifest.published.number == 1:
+                return
+            threading.Event().wait(0.01)
+
+    with Listener(500) as listener:
+        index.swap(hooks=[webhook(listener)])
+        done = index.publish(tells=False)
+        assert listener.heard == []
+        plan = WatchPlan("check", for_s=60, every_s=0, failures=3)
+        with index.seams():
+            done, watched = watch_and_tell(index.settings, done, plan, sleep=sleep, check=check)
+
+    assert (checks, watched.ended) == ([2, 2, 2], "rolled-back")
+    # The first try was refused; before the second one readers were elsewhere, and that was told.
+    assert [event["event"] for event in listener.events] == ["published", "restored"]
+    assert list(done.told) == []
+    assert [delivery.delivered for delivery in watched.back.told] == [True]

@@ -74,7 +74,7 @@ def test_a_store_that_holds_more_than_was_written_ends_in_a_failed_run_that_says
     index = small_index()
     index.ingest({"a": words(4), "b": words(4)})
     index.workspace.files.clear()
-    with pytest.raises(CountsMismatchError, match="1 records applied, but the store counts 2"):
+    with pytest.raises(CountsMismatchError, match="1 record applied, but the store counts 2"):
         index.ingest({"a": words(4)})
     _run, report = next(read_reports(index.workspace, "small"))
     assert report.status == "failed"

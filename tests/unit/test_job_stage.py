@@ -240,5 +240,5 @@ def test_a_segment_that_nothing_brings_vectors_to_is_an_error_and_no_hang(clock)
     made = Stage(clock)
     made.provider.silent = True
     made.stage.add(KEYS[0])
-    with pytest.raises(RuntimeError, match="no job brings any"):
+    with pytest.raises(RuntimeError, match="1 segment, and no job brings any"):
         made.run()

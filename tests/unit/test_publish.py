@@ -86,7 +86,7 @@ def test_what_syncs_brought_since_is_taken_in_before(index):
 def test_a_version_that_lacks_something_is_refused_with_other_settings(index):
     index.swap(embedder=OLD)
     index.ingest({**TEXTS, "c": "more"})
-    with pytest.raises(RefusedError, match="v2 lacks 1 segments to embed") as caught:
+    with pytest.raises(RefusedError, match="v2 lacks 1 segment to embed") as caught:
         index.publish(2)
     assert "embedmill reembed" in caught.value.hint
     assert states(index) == ["published", "ready"]

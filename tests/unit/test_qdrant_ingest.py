@@ -123,7 +123,7 @@ def test_a_run_says_how_often_the_store_had_too_much_to_do(small_index):
     assert writes.requests == server.plan.calls["points.upsert"]
     assert 0 < writes.waited_s < 5
     told = "\n".join(summary(report))
-    assert "1 too many at once; slowed down 1 times" in told
+    assert "1 too many at once; slowed down 1 time," in told
     assert RunReport.from_json(report.to_json()) == report
 
 

@@ -207,7 +207,7 @@ def test_a_key_is_taken_from_the_environment(monkeypatch):
         (b"<html>", "does not answer with JSON"),
         ({"vectors": []}, "OpenAI's form"),
         ({"data": [{"index": 0, "embedding": "AAAA"}]}, "no vector"),
-        ({"data": []}, "0 vectors for 1 texts"),
+        ({"data": []}, "0 vectors for 1 text"),
         ({"data": [{"index": 0, "embedding": [[1.0]]}]}, "shape"),
     ],
 )

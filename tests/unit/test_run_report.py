@@ -98,7 +98,7 @@ def test_chunks_that_do_not_add_up_are_a_problem(name):
 
 def test_a_store_that_counts_otherwise_is_a_problem():
     problems = replace(REPORT, stored_records=1999).problems()
-    assert problems == ["2000 records applied, but the store counts 1999"]
+    assert problems == ["2,000 records applied, but the store counts 1,999"]
 
 
 def test_counts_are_added_name_by_name():

@@ -102,7 +102,8 @@ class RunReport:
         if c.chunks != c.embedded + c.reused + c.deduplicated + c.dead + c.superseded:
             found.append(
                 f"{number_of(c.chunks, 'chunk')}, but {c.embedded:,} embedded + "
-                f"{c.reused:,} reused + {c.deduplicated:,} deduplicated + {c.dead:,} dead + {c.superseded:,} superseded"
+                f"{c.reused:,} reused + {c.deduplicated:,} deduplicated + {c.dead:,} dead + "
+                f"{c.superseded:,} superseded"
             )
         if self.live_records != self.stored_records:
             found.append(

@@ -67,16 +67,7 @@ def _counted(report: RunReport) -> Iterator[str]:
     if report.jobs:
         yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list)"
     if report.stored_records >= 0:
-        live = (
-            f", {number_of(report.live_documents, 'document')}"
-            if report.live_documents >= 0
-            else ""
-        )
-        yield (
-            f"index      {report.index} {report.version}: "
-            f"{number_of(report.live_records, 'record')} applied = {report.stored_records:,} in "
-            f"the store{live}"
-        )
+        yield f"index      {_standing(report)}"
     yield from _gates(report)
     where = "over Ray" if report.executor == "ray" else "in this process"
     yield f"run        {report.run}, {report.seconds:.1f} s {where}: {verdict(report)}"
@@ -87,6 +78,16 @@ def _documents(documents: DocumentCounts, extra: str) -> str:
         f"documents  {documents.read:,} read = {documents.added:,} added + "
         f"{documents.changed:,} changed + {documents.unchanged:,} unchanged + "
         f"{documents.dead:,} dead{extra}"
+    )
+
+
+def _standing(report: RunReport) -> str:
+    """What the version holds now."""
+    documents = report.live_documents
+    return (
+        f"{report.index} {report.version}: {number_of(report.live_records, 'record')} applied = "
+        f"{report.stored_records:,} in the store"
+        + (f", {number_of(documents, 'document')}" if documents >= 0 else "")
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -147,13 +148,14 @@ def _with_source(
 def source_override(source: Path, kind_of_settings: str) -> str:
     """The setting for a source given by path alone: a table by its ending, else files.
 
-    The settings' own patterns, or names of columns, hold for it where its kind is theirs.
+    A folder with tables in it is one of tables where the settings' own source is. The settings' own
+    patterns, or names of columns, hold for it where its kind is theirs.
 
     Raises:
         SettingsError: the path is not UTF-8, which settings are.
     """
-    name = source.name.lower().removesuffix(".gz")
-    kind = "table" if Path(name).suffix in TABLE_ENDINGS else "files"
+    tables = _is_table(source.name) or (kind_of_settings == "table" and _holds_tables(source))
+    kind = "table" if tables else "files"
     try:
         # JSON is YAML, whatever the path holds.
         path = orjson.dumps(str(source)).decode()
@@ -164,6 +166,14 @@ def source_override(source: Path, kind_of_settings: str) -> str:
     if kind == kind_of_settings:
         return f"source.path={path}"
     return f"source={{kind: {kind}, path: {path}}}"
+
+
+def _is_table(name: str) -> bool:
+    return Path(name.lower().removesuffix(".gz")).suffix in TABLE_ENDINGS
+
+
+def _holds_tables(folder: Path) -> bool:
+    return any(any(map(_is_table, names)) for _, _, names in os.walk(folder))
 
 
 TABLE_ENDINGS = {".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}

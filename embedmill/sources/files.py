@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -35,6 +36,8 @@ from embedmill.sources.listing import (
 from embedmill.sources.path_patterns import PathPatterns
 
 logger = logging.getLogger(__name__)
+# Endings that a message names.
+_SHOWN = 4
 _FOLLOWING = "source.follow_links: true follows those that stay within the folder"
 _MEDIA_TYPES = {
     ".md": "text/markdown",
@@ -117,6 +120,9 @@ class FilesSource:
         message = f"no file in {settings.path!r} matches {', '.join(settings.include)}"
         if settings.exclude:
             message += f" and not {', '.join(settings.exclude)}"
+        others = self._other_files()
+        if others:
+            message += f"; of other files there are {others}"
         if listing.links_left_out:
             left_out = number_of(listing.links_left_out, "link")
             message += f"; {left_out} {agreed(listing.links_left_out, 'was', 'were')} not followed"
@@ -127,6 +133,13 @@ class FilesSource:
             "and wildcards do not match a leading dot"
             + (f"; {_FOLLOWING}" if listing.links_left_out and not settings.follow_links else ""),
         )
+
+    def _other_files(self) -> str:
+        """How many files there are of the most frequent endings, whatever the patterns say."""
+        listing = list_folder(self._root, PathPatterns.of(("**",)), scan=self._scan_folder)
+        names = (PurePosixPath(file.relative) for file in listing.files)
+        endings = Counter(name.suffix or name.name for name in names)
+        return ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common(_SHOWN))
 
     def _row(self, path: str) -> Row:
         relative = relative_part(path)

@@ -150,7 +150,7 @@ def test_files_of_which_none_matches_are_4_with_the_patterns(shell):
     said(
         shell.ingest("--set", 'source.include=["*.rst"]'),
         4,
-        "no file in 'docs' matches *.rst",
+        "no file in 'docs' matches *.rst; of other files there are 1 .txt",
         "`source.include`",
     )
 
@@ -405,6 +405,13 @@ def test_a_table_given_by_path_is_known_by_its_ending(shell, name):
         text = f"id{separator}text\n1{separator}x\n"
     (shell.folder / name).write_text(text)
     said(shell.ingest("--source", name, "--index", "mine"), 0, "mine v1: 1 record ")
+
+
+def test_a_folder_of_tables_given_by_path_is_read_by_the_columns_of_the_settings(shell):
+    (shell.folder / "more" / "2026").mkdir(parents=True)
+    (shell.folder / "more" / "read.me").write_text("no table")
+    (shell.folder / "more" / "2026" / "t.csv").write_text("id,text\n1,x\n2,y\n")
+    said(shell.ingest("--source", "more"), 0, "more v1: 2 records")
 
 
 def test_a_source_is_not_mixed_into_the_index_that_the_settings_fill(shell):

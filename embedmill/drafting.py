@@ -263,6 +263,7 @@ class ShardDrafter:
     def _take(self, item: _Fresh, chunks: list[Chunk], outcome: DraftOutcome) -> None:
         document = item.document
         if not item.parsed.text.strip(_BLANK):
+            log.info("%s has no text", document.doc_id)
             chunks = []
         if len(chunks) > MAX_SEGMENT_CHUNKS:
             error = PermanentError(

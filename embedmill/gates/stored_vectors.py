@@ -45,7 +45,7 @@ def read_back_gate(subject: Subject, sample: ChunkSample) -> GateResult:
         "other_payloads": other_payloads,
     }
     wrong = missing + other_vectors + other_payloads
-    message = f"{number_of(len(sample), 'record')} came back as they were sent"
+    message = f"{number_of(len(sample), 'record')} came back as sent"
     if wrong:
         message = (
             f"of {number_of(len(sample), 'record')} {missing} are missing, {other_vectors} have "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embedmill.batch_provider import BatchEmbeddingProvider
+from embedmill.batch_provider import BatchEmbeddingProvider, BatchLimits
 from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import JobPolicy
@@ -20,6 +20,7 @@ from embedmill.job_records import JobRecords
 from embedmill.job_runner import JobRunner
 from embedmill.job_settings import EmbeddingJobSettings
 from embedmill.openai_settings import OpenAIEmbedderSettings
+from embedmill.rate_assembly import account_of
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.request_file import LineTemplate
 from embedmill.run_context import RunContext
@@ -140,14 +141,7 @@ def job_runner_of(
         vectors=vectors,
         records=job_records(context.settings, context, workspace),
         provider=provider,
-        packer=Packer(
-            chunks,
-            template,
-            provider.limits,
-            scratch,
-            inputs_per_request=jobs.inputs_per_request,
-            canaries=texts,
-        ),
+        packer=_packer(jobs, chunks, template, provider.limits, scratch),
         dimension=context.embedding.dimension,
         canaries=known_vectors(workspace, context, texts, realtime) if texts else None,
         scratch=scratch,
@@ -158,8 +152,26 @@ def job_runner_of(
         realtime_below=jobs.realtime_below,
         deadline=_deadline(jobs, context.run) if auto else None,
         stale_share=jobs.stale_share if jobs.on_stale_input == "cancel" else None,
+        account=account_of(settings),
     )
     return JobRunner(parts)
+
+
+def _packer(
+    jobs: EmbeddingJobSettings,
+    chunks: ChunkLayer,
+    template: LineTemplate,
+    limits: BatchLimits,
+    scratch: Path,
+) -> Packer:
+    return Packer(
+        chunks,
+        template,
+        limits,
+        scratch,
+        inputs_per_request=jobs.inputs_per_request,
+        canaries=KNOWN_TEXTS[: jobs.canaries],
+    )
 
 
 def _now() -> datetime:

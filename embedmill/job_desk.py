@@ -66,6 +66,7 @@ class JobParts:
         deadline: UTC; what is not done then goes to ``realtime``, its jobs are cancelled.
         stale_share: a job is cancelled when at least this share of its rows is not wanted any more;
             None: jobs are left to finish, rows are sent whether they are wanted or not.
+        account: digest of the provider's address and key; see ``JobRecord.require_account``.
     """
 
     chunks: ChunkLayer
@@ -83,6 +84,7 @@ class JobParts:
     realtime_below: int = 0
     deadline: datetime | None = None
     stale_share: float | None = None
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

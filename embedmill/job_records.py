@@ -46,6 +46,7 @@ class Intent:
         canaries: requests with known answers, at the beginning of the file.
         provider: kind of the provider that it is sent through; "" in records of before this was
             written down.
+        account: digest of the address and the key that it is sent with; "" as above.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Intent:
     tokens: int
     canaries: int = 0
     provider: str = ""
+    account: str = ""
 
     def rows(self) -> dict[SegmentKey, Sequence[int]]:
         """Rows by segment."""
@@ -133,6 +135,27 @@ class JobRecord:
                 hint="set embedder.jobs_through as it was (cohere: embed_jobs, cohere_batches: "
                 "batches) and run again until the job has ended, or end it there with: embedmill "
                 f"jobs cancel {self.intent.key}",
+            )
+
+    def require_account(self, account: str) -> None:
+        """Make sure that a job which may have been created is looked for where it would be.
+
+        With another key, or at another address, it would be looked for in vain, and paid for again.
+        A job that is known to exist is asked about by its id, which no other account has.
+
+        Raises:
+            RefusedError: it may have been created with another key or at another address.
+        """
+        key, then = self.intent.key, self.intent.account
+        if self.handle is None and then not in {account, ""}:
+            raise RefusedError(
+                f"embedding job {key} may have been sent with another API key or to another "
+                "base_url than the settings have now, which cannot find it",
+                code="other-account",
+                hint="set embedder.api_key and embedder.base_url as they were and run again until "
+                "the job has an outcome. Where the old key is gone and this one is of the same "
+                f"account, embedmill jobs cancel {key} looks for the job with the new one: it is "
+                "ended, or given up where there is none, and its rows are sent again",
             )
 
 

@@ -76,6 +76,7 @@ class JobRunner:
             self._count_ended(key, outcome)
         for record in parts.records.open():
             record.require_provider(parts.provider.kind)
+            record.require_account(parts.account)
             self._known.add(record.intent.key)
             self._desk.take_up(record)
             self._quota.created(record.intent.created)
@@ -344,6 +345,7 @@ class JobRunner:
             tokens=file.tokens,
             canaries=packed.canaries,
             provider=self._p.provider.kind,
+            account=self._p.account,
         )
         self._known.add(key)
         self._quota.created(now)

@@ -139,11 +139,19 @@ def budget_name(settings: EmbedderSettings, redis: RedisSettings) -> str:
     if redis.name is not None:
         return redis.name
     assert isinstance(settings, RemoteEmbedderSettings)
+    return f"{settings.model}:{account_of(settings)}"
+
+
+def account_of(settings: RemoteEmbedderSettings) -> str:
+    """A digest of address and API key, by which another account is noticed.
+
+    Raises:
+        SettingsError: the key is not set.
+    """
     key = resolve_secret(settings.api_key) if settings.api_key else ""
     account = f"{settings.base_url}\0{key}"
     # A digest: the key itself stays where it is.
-    digest = blake2b(account.encode("utf-8"), digest_size=8).hexdigest()
-    return f"{settings.model}:{digest}"
+    return blake2b(account.encode("utf-8"), digest_size=8).hexdigest()
 
 
 def _redis_keeper(redis: RedisSettings, name: str, limits: Limits) -> RedisKeeper:

@@ -258,6 +258,76 @@ def test_a_job_that_may_exist_is_not_sent_again_through_cohere_s_other_way(rehea
     settled(made)
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_job_that_may_exist_is_not_sent_again_from_another_account(rehearsals, provider, moment):
+    made = begun(rehearsals, provider, [])
+    whole = Process()
+    made.run(whole)
+    number = 1 + [effect.kind for effect in whole.effects].index("submit")
+    made = begun(rehearsals, provider, [])
+    made.options["account"] = "the first"
+    with pytest.raises(Crash):
+        made.run(Process(number, moment))
+    asked = len(made.provider.server.requests)
+    made.options["account"] = "another"
+    with pytest.raises(RefusedError, match="another API key or to another base_url"):
+        made.run()
+    assert len(made.provider.server.requests) == asked
+    # As it was: it is found, or sent for the first time.
+    made.options["account"] = "the first"
+    made.clock.sleep(1)
+    made.run()
+    settled(made)
+    assert {record.intent.account for record in made.records()} == {"the first"}
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_intent_whose_account_is_gone_is_given_up_or_ended_by_hand(rehearsals, moment):
+    made = begun(rehearsals, "openai", [])
+    whole = Process()
+    made.run(whole)
+    number = 1 + [effect.kind for effect in whole.effects].index("submit")
+    made = begun(rehearsals, "openai", [])
+    made.options["account"] = "the first"
+    with pytest.raises(Crash):
+        made.run(Process(number, moment))
+    made.options["account"] = "renewed"
+    (record,) = made.records()
+    records = JobRecords(made.workspace, "jobs", made.names)
+    handle = cancel_job(record, records, made.provider, clock=made.clock, sleep=made.clock.sleep)
+    assert (handle is None) == (moment == "before")
+    made.run()
+    settled(made)
+
+
+@pytest.mark.parametrize("change", ["key", "base_url"])
+def test_a_run_knows_another_account_by_key_and_address(rehearsals, tmp_path, monkeypatch, change):
+    monkeypatch.setenv(KEY, "sk-fake")
+    server = rehearsals.serve("openai", polls_per_status=1)
+    settings = settings_for(tmp_path, "openai", server, jobs={"canaries": 0})
+    clock = Clock()
+    monkeypatch.setattr("embedmill.job_assembly._now", clock.utc)
+    options = RunOptions(clock=clock, sleep=clock.sleep, wait_for_jobs=False)
+    executor = InlineExecutor()
+    ingest(settings, executor, options)
+    executor.close()
+    # As if the machine had gone down before the job's id was written.
+    (submitted,) = tmp_path.rglob("submitted.json")
+    submitted.unlink()
+    if change == "key":
+        monkeypatch.setenv(KEY, "sk-fake-2")
+    else:
+        address = server.base_url.replace("127.0.0.1", "localhost")
+        changed = settings.embedder.model_copy(update={"base_url": address})
+        settings = settings.model_copy(update={"embedder": changed})
+    executor = InlineExecutor()
+    with pytest.raises(RefusedError, match="may have been sent with another API key"):
+        ingest(settings, executor, options)
+    executor.close()
+    assert server.posts("/batches") == 1
+
+
 @pytest.mark.parametrize("provider", OTHER)
 def test_a_job_of_another_recipe_with_an_equal_file_is_not_taken_for_ours(rehearsals, provider):
     made = begun(rehearsals, provider, [("job", "stay", {"count": 0})])

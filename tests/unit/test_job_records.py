@@ -76,6 +76,26 @@ def test_a_job_is_asked_about_where_it_was_sent(record, refused):
         record.require_provider("other")
 
 
+@pytest.mark.parametrize(
+    ("record", "refused"),
+    [
+        (JobRecord(replace(INTENT, account="old"), None, None), True),
+        (JobRecord(replace(INTENT, account="new"), None, None), False),
+        # Of before it was written down.
+        (JobRecord(INTENT, None, None), False),
+        # It exists: nothing is created again, and no other account knows its id.
+        (JobRecord(replace(INTENT, account="old"), HANDLE, None), False),
+    ],
+)
+def test_a_job_that_may_exist_is_looked_for_where_it_would_be(record, refused):
+    if not refused:
+        record.require_account("new")
+        return
+    with pytest.raises(RefusedError, match=r"key-1 may have been sent with another API key") as no:
+        record.require_account("new")
+    assert "embedmill jobs cancel key-1" in no.value.hint
+
+
 def test_rows_are_known_by_segment():
     assert {key: list(rows) for key, rows in INTENT.rows().items()} == {A: [0, 2, 5, 7], B: [1]}
     assert list(Requests.of(REQUESTS)) == list(REQUESTS)

@@ -9,6 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embedmill.counts import RecordCounts
 from embedmill.dead_letter import Stage
@@ -21,7 +22,7 @@ from embedmill.segment import (
     SegmentKey,
     VectorLayer,
 )
-from embedmill.segment_records import SegmentRecords
+from embedmill.segment_records import CHUNK_COLUMNS, SegmentRecords
 from embedmill.vector_store import Rejection, VectorBatch
 
 # Document row, chunk index, code, message.
@@ -134,7 +135,7 @@ class SegmentApplier:
                 f"run {done.run} has applied segment {key}: two runs write to this index",
                 hint="let the other one end, then run the same command again",
             )
-        docs, chunks, digest = self._chunks.rows(key)
+        docs, chunks, digest = self._chunks.rows(key, CHUNK_COLUMNS)
         vectors = self._vectors.read(key, digest)
         segment = SegmentRecords(docs, chunks, vectors)
         good = segment.with_vectors()
@@ -216,13 +217,14 @@ class SegmentApplier:
         """Records that the documents of a segment had before it."""
         total = 0
         by_segment: dict[int, list[tuple[bytes, int]]] = {}
+        stood = docs.filter(pc.greater(docs.column("previous_chunk_count"), 0))
         for doc_key, number, count in zip(
-            docs.column("doc_key").to_pylist(),
-            docs.column("previous_segment").to_pylist(),
-            docs.column("previous_chunk_count").to_pylist(),
+            stood.column("doc_key").to_pylist(),
+            stood.column("previous_segment").to_pylist(),
+            stood.column("previous_chunk_count").to_pylist(),
             strict=True,
         ):
-            if number >= 0 and count:
+            if number >= 0:
                 total += count
                 by_segment.setdefault(number, []).append((doc_key, count))
         for number, documents in by_segment.items():

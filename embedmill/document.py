@@ -16,6 +16,7 @@ import pyarrow as pa
 
 # Record ids live in a namespace of their own: the uuid5 of a name nobody else uses.
 RECORD_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://embedmill.invalid/record")
+_NAMESPACE_BYTES = RECORD_NAMESPACE.bytes
 
 RAW_SCHEMA = pa.schema(
     [
@@ -111,10 +112,8 @@ def record_id(doc_id: str, chunk_index: int) -> uuid.UUID:
     """
     name = f"{len(doc_id)}:{doc_id}:{chunk_index}"
     # uuid.uuid5 would refuse lone surrogates; for all other names this is the same function.
-    digest = bytearray(_sha1(RECORD_NAMESPACE.bytes + name.encode("utf-8", "surrogateescape")))
-    digest[6] = (digest[6] & 0x0F) | 0x50
-    digest[8] = (digest[8] & 0x3F) | 0x80
-    return uuid.UUID(bytes=bytes(digest))
+    digest = _sha1(_NAMESPACE_BYTES + name.encode("utf-8", "surrogateescape"))
+    return uuid.UUID(bytes=digest, version=5)
 
 
 def _sha1(data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from uuid import UUID
 from embedmill.document import record_id
 from embedmill.ledger import Ledger
 from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
-from embedmill.segment_records import SegmentRecords
+from embedmill.segment_records import CHUNK_COLUMNS, SegmentRecords
 from embedmill.vector_store import VectorBatch
 
 
@@ -65,7 +65,7 @@ class LiveRecords:
         Raises:
             DamagedFileError: a file of the segment is not what was committed.
         """
-        docs, chunks, digest = self._chunks.rows(segment.key)
+        docs, chunks, digest = self._chunks.rows(segment.key, CHUNK_COLUMNS)
         records = SegmentRecords(docs, chunks, self._vectors.read(segment.key, digest))
         keys = docs.column("doc_key").to_pylist()
         deleted = docs.column("deleted").to_pylist()

@@ -15,11 +15,21 @@ from embedmill.payload import Payload
 from embedmill.segment import SUPERSEDED, SegmentVectors
 from embedmill.vector_store import VectorBatch
 
+# What records are made of; the other columns of a chunk's row need not be read for them.
+CHUNK_COLUMNS = ("doc_row", "chunk_index", "text", "start", "end", "headings", "truncated")
+
 
 class SegmentRecords:
     """A segment's rows as records of a store."""
 
     def __init__(self, docs: pa.Table, chunks: pa.Table, vectors: SegmentVectors) -> None:
+        """Take the rows apart.
+
+        Args:
+            docs: all columns.
+            chunks: at least ``CHUNK_COLUMNS``.
+            vectors: row for row with the chunks.
+        """
         self._vectors = vectors
         self._doc_ids: list[str] = docs.column("doc_id").to_pylist()
         self._uris: list[str] = docs.column("uri").to_pylist()
@@ -47,7 +57,9 @@ class SegmentRecords:
 
     def with_vectors(self) -> list[int]:
         """The chunk rows that have a vector, those of superseded documents left out."""
-        good = [int(row) for row in np.flatnonzero(~self._vectors.absent)]
+        good: list[int] = np.flatnonzero(~self._vectors.absent).tolist()
+        if not self._superseded:
+            return good
         return [row for row in good if self._doc_rows[row] not in self._superseded]
 
     def superseded(self) -> list[int]:

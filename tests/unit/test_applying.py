@@ -1,12 +1,13 @@
 """Applying: after any history the store holds what the source says, and the records are counted."""
 
+import uuid
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedmill.document import record_id
+from embedmill.document import RECORD_NAMESPACE, record_id
 from embedmill.embedder import EmbeddedTexts
 from embedmill.errors import PermanentError, TransientError
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
@@ -207,3 +208,14 @@ def test_payloads_carry_what_a_reader_needs(watched):
     assert payload["uri"] == "rows0.jsonl:1"
     assert payload["metadata"] == {"author": "Ada"}
     assert "one two three"[payload["start"] : payload["end"]] == payload["text"]
+
+
+@given(st.text(), st.integers(0, 10**6))
+def test_the_id_of_a_record_is_a_uuid_of_version_5_of_its_place(doc_id, chunk_index):
+    name = f"{len(doc_id)}:{doc_id}:{chunk_index}"
+    assert record_id(doc_id, chunk_index) == uuid.uuid5(RECORD_NAMESPACE, name)
+
+
+def test_ids_that_are_no_utf_8_have_records_too():
+    assert record_id("a\udcff", 0).version == 5
+    assert record_id("a\udcff", 0) != record_id("a\udcfe", 0)

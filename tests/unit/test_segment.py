@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from embedmill.chunker import Chunk
 from embedmill.document import text_hash
 from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
 from embedmill.ledger import LedgerEntry
+from embedmill.parquet_files import to_parquet
 from embedmill.pending_segment import DraftedDocument, PendingSegment, stored_document
 from embedmill.segment import (
     DEAD,
@@ -23,6 +25,7 @@ from embedmill.segment import (
     SegmentVectors,
     VectorLayer,
 )
+from embedmill.segment_records import CHUNK_COLUMNS
 from embedmill.testing.memory_workspace import MemoryWorkspace
 
 KEY = SegmentKey(3, 12)
@@ -112,6 +115,49 @@ def test_vectors_read_back_with_null_rows_and_reasons(vectors):
     np.testing.assert_array_equal(back.origin, rows.origin)
     assert back.failures == {1: ("blank", "no text")}
     assert vectors.committed() == {3: [12]}
+
+
+@pytest.mark.parametrize("seal", ["blake2b", "xxh3"])
+def test_vectors_as_earlier_releases_wrote_them_are_read(workspace, vectors, seal):
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    rows[1] = np.nan
+    none = pa.nulls(3, pa.string())
+    lists = pa.FixedSizeListArray.from_arrays(
+        pa.array(rows.ravel()), 4, mask=pa.array([False, True, False])
+    )
+    table = pa.table(
+        {
+            "vector": lists,
+            "origin": pa.array([EMBEDDED, DEAD, EMBEDDED], pa.int8()),
+            "failure_code": pa.array([None, "blank", None], pa.string()),
+            "failure_message": pa.array([None, "no text", None], pa.string()),
+            "made_by": none,
+        }
+    ).replace_schema_metadata({"format": "1", "chunks_digest": "d1", "run": "r"})
+    path = f"indexes/an-index/vectors/chunking/embedding/{KEY}.parquet"
+    workspace.create(path, to_parquet(table, compression="none", seal=seal))
+
+    back = vectors.read(KEY, "d1")
+
+    np.testing.assert_array_equal(back.vectors, rows)
+    assert back.failures == {1: ("blank", "no text")}
+    assert back.run == "r"
+
+
+def test_documents_and_chunks_as_earlier_releases_packed_them_are_read(chunks, monkeypatch):
+    monkeypatch.setattr("embedmill.segment._COMPRESSION", "zstd")
+    commit(chunks, [document("a", ["one", "two"])])
+    monkeypatch.undo()
+    docs, rows, _ = chunks.rows(KEY, CHUNK_COLUMNS)
+    assert docs.column("doc_id").to_pylist() == ["a"]
+    assert rows.column("text").to_pylist() == ["one", "two"]
+    assert rows.column_names == list(CHUNK_COLUMNS)
+
+
+def test_what_was_read_of_vectors_cannot_be_written_to(vectors):
+    vectors.commit(KEY, made_up_vectors(2), "d1")
+    with pytest.raises(ValueError, match="read-only"):
+        vectors.read(KEY, "d1").vectors[0, 0] = 1
 
 
 def test_a_segment_without_chunks_has_vectors_too(chunks, vectors):

@@ -34,6 +34,9 @@ from embedmill.vector_stores.payload_tokens import tokens_of, wanted_token
 
 Metadata: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
+# Of a payload: the key in the metadata, the path, whether that key may be plain, and whether a
+# filter can ask for it.
+Key: TypeAlias = tuple[str, Path, bool, bool]
 
 REST = "embedmill_rest"
 FIND = "embedmill_find"
@@ -42,6 +45,7 @@ FIND = "embedmill_find"
 METADATA_BYTES = 40_000
 # Values of one $in; Pinecone's operation limits.
 MAX_IN = 10_000
+_KEYS_REMEMBERED = 256
 # "_values" and "_sparse_values" are Pinecone's own names.
 _RESERVED = ("$", "_", "embedmill_")
 
@@ -53,17 +57,16 @@ def metadata_of(payload: Payload) -> Metadata:
         payload: passed :func:`embedmill.payload.json_ready`.
     """
     metadata: Metadata = {}
-    odd: list[tuple[Path, Any]] = []
+    odd: list[tuple[Key, Any]] = []
     _lay_out(payload, (), metadata, odd)
     if not odd:
         return metadata
     rest: dict[str, Any] = {}
     tokens: list[str] = []
-    for path, value in odd:
-        key, _, askable = _about(path)
+    for (name, path, _, askable), value in odd:
         _put(rest, path, value)
         if askable:
-            tokens += tokens_of(key, value)
+            tokens += tokens_of(name, value)
     metadata[REST] = orjson.dumps(rest).decode()
     if tokens:
         metadata[FIND] = list(dict.fromkeys(tokens))
@@ -94,39 +97,50 @@ def filter_of(where: Filter | None) -> dict[str, Any] | None:
 
 
 def _lay_out(
-    value: Mapping[str, Any], path: Path, metadata: Metadata, odd: list[tuple[Path, Any]]
+    value: Mapping[str, Any], path: Path, metadata: Metadata, odd: list[tuple[Key, Any]]
 ) -> None:
     """Put the leaves that may stand under a key of their own into ``metadata``, others in ``odd``.
 
-    Types are exact, see :func:`embedmill.payload.json_ready`: asking for them, texts first, takes
-    4.2 us per record where a list of leaves and ``isinstance`` take 5.5.
+    Types are exact, see :func:`embedmill.payload.json_ready`: asking for them, and for the most
+    frequent first, takes half of what a list of leaves and ``isinstance`` take.
     """
+    keys = _keys_at(path)
     for key, inner in value.items():
         kind = type(inner)
-        if kind is dict and inner:
-            _lay_out(inner, (*path, key), metadata, odd)
-            continue
-        here = (*path, key)
-        name, plain, _ = _about(here)
-        if not plain:
-            odd.append((here, inner))
-        elif kind is str:
-            if "\0" in inner:
-                odd.append((here, inner))
-            else:
-                metadata[name] = inner
-        elif _is_native(kind, inner):
+        known = keys[key]
+        name, here, plain, _ = known
+        if (kind is str and plain and "\0" not in inner) or (
+            kind is int and plain and -EXACT_FLOAT < inner < EXACT_FLOAT
+        ):
+            metadata[name] = inner
+        elif kind is dict and inner:
+            _lay_out(inner, here, metadata, odd)
+        elif plain and _is_native(kind, inner):
             metadata[name] = list(inner) if kind is tuple else inner
         else:
-            odd.append((here, inner))
+            odd.append((known, inner))
 
 
-# Records of one index have the same few keys.
-@lru_cache(maxsize=4096)
-def _about(path: Path) -> tuple[str, bool, bool]:
-    """Key in the metadata, whether that may be plain, and whether a filter can ask for it."""
-    key = ".".join(path)
-    return key, _is_plain(path), path_of_key(key) == path
+class _Keys(dict[str, Key]):
+    """What is known of the keys at one path of payloads; the first so many are remembered."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def __missing__(self, key: str) -> Key:
+        path = (*self._path, key)
+        name = ".".join(path)
+        known = name, path, _is_plain(path), path_of_key(name) == path
+        if len(self) < _KEYS_REMEMBERED:
+            self[key] = known
+        return known
+
+
+# Records of one index have the same few keys, in the same few objects.
+@lru_cache(maxsize=64)
+def _keys_at(path: Path) -> _Keys:
+    return _Keys(path)
 
 
 def _is_plain(path: Path) -> bool:
@@ -137,9 +151,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def _is_native(kind: type, value: Any) -> bool:  # noqa: ANN401 (a leaf of JSON)
-    """Whether a value that is no text means the same as metadata."""
-    if kind is int:
-        return bool(-EXACT_FLOAT < value < EXACT_FLOAT)
+    """Whether a value that is neither text nor whole number means the same as metadata."""
     if kind is float:
         return not float(value).is_integer()
     if kind is list or kind is tuple:

@@ -21,7 +21,7 @@ from embedmill.numbered_files import NumberedFiles, delete_below, numbers_in
 from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
-from embedmill.vector_columns import failures_in, vector_column, vectors_in
+from embedmill.vector_columns import failure_columns, failures_in, vector_column, vectors_in
 from embedmill.workspace import Workspace, create_once, require
 
 # The most chunks of one segment, so that one segment fits one provider file.
@@ -280,16 +280,13 @@ class VectorLayer(NumberedFiles):
             False when another worker was first; its vectors stand.
         """
         absent = rows.absent
-        reasons = [rows.failures.get(row) for row in range(len(absent) if rows.failures else 0)]
-        codes = pa.array([r and r[0] for r in reasons], pa.string())
-        messages = pa.array([r and r[1] for r in reasons], pa.string())
-        none = pa.nulls(len(absent), pa.string())
+        codes, messages = failure_columns(rows.failures, len(absent))
         table = pa.table(
             {
                 "vector": vector_column(rows.vectors, absent),
                 "origin": pa.array(rows.origin, pa.int8()),
-                "failure_code": codes if rows.failures else none,
-                "failure_message": messages if rows.failures else none,
+                "failure_code": codes,
+                "failure_message": messages,
                 "made_by": exceptions(rows.runs, len(absent)),
             }
         ).replace_schema_metadata(

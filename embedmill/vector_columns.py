@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -48,6 +50,15 @@ def vectors_in(column: pa.ChunkedArray, dimension: int) -> Vectors:
         vectors[np.asarray(column.is_valid())] = rows
     vectors.flags.writeable = False
     return vectors
+
+
+def failure_columns(failures: Mapping[int, tuple[str, str]], count: int) -> tuple[pa.Array, ...]:
+    """Codes and messages of so many rows, null in those that have none."""
+    if not failures:
+        return pa.nulls(count, pa.string()), pa.nulls(count, pa.string())
+    reasons = [failures.get(row, (None, None)) for row in range(count)]
+    codes, messages = zip(*reasons, strict=True)
+    return pa.array(codes, pa.string()), pa.array(messages, pa.string())
 
 
 def failures_in(table: pa.Table) -> dict[int, tuple[str, str]]:

@@ -210,7 +210,7 @@ class Layers:
                 and version.pruned is None
             ]
 
-        return ShardCompactor(self.chunks, fills, shard, context.settings.run.segment_chunks)
+        return ShardCompactor(self.chunks, fills, shard, context.settings.segment_chunks)
 
 
 def require_local_store(settings: Settings, executor: str) -> None:

@@ -123,6 +123,7 @@ class ShardDrafter:
                 a worker of the same run died. None: this is the first worker of the run.
         """
         self._context = context
+        self._segment_chunks = context.settings.segment_chunks
         self._layer = layer
         self._shard = shard
         self._parser = parser
@@ -331,7 +332,7 @@ class ShardDrafter:
         run = self._context.settings.run
         ramp = _FIRST_SEGMENT << min(self._next, 16)
         if (
-            self._pending.chunk_count >= min(run.segment_chunks, ramp)
+            self._pending.chunk_count >= min(self._segment_chunks, ramp)
             or self._pending.text_bytes >= run.segment_bytes
             or self._pending.document_count >= _MAX_SEGMENT_DOCS
         ):

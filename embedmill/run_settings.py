@@ -34,7 +34,7 @@ class RunSettings(Frozen):
         gt=0,
         description="Processes that hold a model; without it as `embedmill doctor --bench` found "
         "fastest on this machine, else by the number of cores: one for up to 4 cores where "
-        "OpenVINO computes, else one for each.",
+        "OpenVINO computes, one for every 4 with the hashing embedder, else one for each.",
     )
     store_writers: int | None = Field(
         default=None,
@@ -45,11 +45,12 @@ class RunSettings(Frozen):
     gpus_per_embed_worker: float = Field(
         default=0.0, ge=0, description="May be a fraction; 0 embeds on the CPU."
     )
-    segment_chunks: int = Field(
-        default=512,
+    segment_chunks: int | None = Field(
+        default=None,
         gt=0,
         le=50_000,
-        description="Chunks per segment: the unit that is committed, and lost at most, per worker.",
+        description="Chunks per segment: the unit that is committed, and lost at most, per worker; "
+        "without it 512, and 2,048 with the hashing embedder.",
     )
     segment_bytes: int = Field(
         default=16 * 2**20, gt=0, description="Bytes of chunk text that close a segment earlier."

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from embedmill.executor import Executor, InlineExecutor
+from embedmill.garbage import collect_rarely
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines
@@ -75,6 +76,7 @@ def running(
         may_be_small: begin inline and leave it to the run to go on over Ray, unless the settings
             say where, or there is a cluster to work on.
     """
+    collect_rarely()
     stop = threading.Event()
     inline, workers = InlineExecutor(), _ray_executor(settings, address)
     # What is typed comes before what is in the file: a named cluster is where it runs.

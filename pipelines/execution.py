@@ -73,6 +73,8 @@ class Execution:
         self.begun = begun or Beginning(utc_now(), time.monotonic())
         self._layers = Layers(context)
         self.executor = executor
+        # Asked once: a cluster is asked over the network, and a turn of the driver was a third that.
+        self._has_cores = executor.cores > 0
         self._faults = FaultPolicy(executor, options.clock)
         self._dispatcher = Dispatcher(executor, self._faults)
         self._apply = ApplyStage(self._dispatcher, self._faults, sizes.writers)
@@ -168,7 +170,7 @@ class Execution:
             OutgrownError: there is more to do than a small run does.
         """
         # What an earlier run left is full segments, as far as is known here.
-        self._left_over = self._apply.waiting * self._context.settings.run.segment_chunks
+        self._left_over = self._apply.waiting * self._context.settings.segment_chunks
         scan = self._scan = Scan(
             self._dispatcher,
             self._faults,
@@ -369,7 +371,7 @@ class Execution:
             if self._small is not None:
                 self._small = self._small.checked(self._scan, self._left_over)
             new = self._scan.counts.added + self._scan.counts.changed
-            if new >= _WORTH_WARMING and self.executor.cores:
+            if new >= _WORTH_WARMING and self._has_cores:
                 self._embed.get_ready()
         if self._small is None:
             self._embed.pump()

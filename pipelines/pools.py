@@ -24,6 +24,7 @@ from embedmill.recipe import EmbeddingRecipe
 from embedmill.run_context import RunContext
 from embedmill.settings import (
     EmbedderSettings,
+    HashingEmbedderSettings,
     RemoteEmbedderSettings,
     SentenceTransformersSettings,
     Settings,
@@ -81,10 +82,12 @@ def pool_sizes(
     if not cores:
         return PoolSizes(1, 1, 1, 1)
     embed_workers, embed_cpus = embed_layout(settings, executor.node_cores, recipe)
+    # Chunking takes a tenth of what embedding takes on a CPU, but twice of what hashing takes.
+    per_shard_worker = 2 if _hashes(settings) else 4
+    shard_workers = run.shard_workers or max(1, cores // per_shard_worker)
     return PoolSizes(
         readers=max(1, min(4, cores // 4)),
-        # Chunking takes a tenth of what embedding takes on a CPU.
-        shard_workers=min(run.shard_workers or max(1, cores // 4), settings.shard_count),
+        shard_workers=min(shard_workers, settings.shard_count),
         embed_workers=embed_workers,
         writers=writers_of(settings, executor),
         embed_cpus=embed_cpus,
@@ -101,7 +104,7 @@ def embed_layout(
     all nodes have as many cores as it. Without a measurement, what computes in streams holds its
     model once for up to 4 cores: two processes of one core are 4 % slower than one of two, hold the
     model twice and load it twice. Anything else gets one core each: torch on 2 cores is 6 % faster
-    as two processes.
+    as two processes. Where words are hashed, a worker keeps up with two that cut.
     """
     wanted = settings.run.embed_workers
     backend = _cpu_backend(settings)
@@ -114,6 +117,8 @@ def embed_layout(
         # However it computes: fewer processes than cores do not leave cores idle.
         most = _MOST_STREAMS if backend else 1
         return wanted, max(1, min(most, *node_cores, cores // wanted))
+    if _hashes(settings):
+        return max(1, cores // 4), 1
     for each in range(min(most, *node_cores), 1, -1):
         workers = sum(node // each for node in node_cores)
         if workers * each >= _WORTH_USING * cores:
@@ -136,6 +141,11 @@ def segments_at_a_time(embedder: EmbedderSettings, segment_chunks: int) -> int:
         texts = embedder.inputs_per_request
     requests = math.ceil(segment_chunks / texts)
     return min(_MOST_SEGMENTS, 1 + math.ceil(embedder.requests_at_a_time / requests))
+
+
+def _hashes(settings: Settings) -> bool:
+    """Whether no model computes: to start a second worker takes longer than it gains."""
+    return isinstance(settings.embedder, HashingEmbedderSettings)
 
 
 def _cpu_backend(settings: Settings) -> Backend | None:

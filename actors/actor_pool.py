@@ -157,6 +157,12 @@ class RayExecutor:
                     hint=f"set run.{pool}_workers lower, or add nodes",
                 )
 
+    def start(self, pool: str) -> None:
+        """See ``Executor.start``."""
+        for worker in range(len(self._specs[pool])):
+            if (pool, worker) not in self._actors:
+                self._spawn((pool, worker))
+
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
     ) -> int:

@@ -54,9 +54,6 @@ class EmbedWorker:
         )
         self._embedder = watched_embedder_of(context, self._layers.workspace, self._limiter)
 
-    def ready(self) -> None:
-        """Nothing: a first call has the model loaded."""
-
     def embed(
         self,
         key: SegmentKey,

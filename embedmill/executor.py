@@ -94,6 +94,13 @@ class Executor(Protocol):
         """
         ...
 
+    def start(self, pool: str) -> None:
+        """Have the workers of a pool start now where they have processes, and do not wait for it.
+
+        What goes wrong with it shows in a worker's first call.
+        """
+        ...
+
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
     ) -> int:
@@ -186,6 +193,9 @@ class InlineExecutor:
         self._end([key for key in self._workers if key[0] == pool])
         self._specs[pool] = list(specs)
         self._calls[pool] = deque()
+
+    def start(self, pool: str) -> None:
+        """See :meth:`Executor.start`; there is nothing to be ahead of."""
 
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0

@@ -12,7 +12,8 @@ def collect_rarely() -> None:
     """Have the collector of cycles look less often, and never again at what is there now.
 
     Rows are many small tuples, which cycles do not hold: looking at each of them again and again
-    takes 12 to 17 % of drafting small documents. For processes of our own only, after their imports.
+    takes 12 to 17 % of drafting small documents. For processes of our own, after their
+    imports.
     """
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, 10, 10)

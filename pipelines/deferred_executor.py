@@ -39,6 +39,10 @@ class DeferredExecutor:
         """See ``Executor.add_pool``."""
         self._executor.add_pool(pool, specs)
 
+    def start(self, pool: str) -> None:
+        """See ``Executor.start``."""
+        self._executor.start(pool)
+
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
     ) -> int:

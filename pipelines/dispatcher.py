@@ -60,6 +60,10 @@ class Dispatcher:
         self._at_a_time[pool] = min((spec.at_a_time for spec in specs), default=1)
         self._executor.add_pool(pool, specs)
 
+    def start(self, pool: str) -> None:
+        """See ``Executor.start``."""
+        self._executor.start(pool)
+
     def line(self, pool: str, worker: int) -> Line:
         """See ``Executor.line``."""
         return self._executor.line(pool, worker)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from actors.embed_worker import Embedded
 from embedmill.counts import ChunkCounts, RateUse
-from embedmill.errors import TransientError, WorkerDiedError
+from embedmill.errors import WorkerDiedError
 from embedmill.executor import Done
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
@@ -150,8 +150,7 @@ class EmbedStage:
         """Have all workers load their model, once: segments will come soon."""
         if not self._warmed:
             self._warmed = True
-            for worker in range(self._workers):
-                self._dispatcher.call((EMBED, worker), "ready", then=_on_ready)
+            self._dispatcher.start(EMBED)
 
     def pump(self) -> None:
         """Submit what there is room for."""
@@ -274,9 +273,3 @@ class EmbedStage:
                 probe.waiting.appendleft(row)
         # Any other failure of a probe shows again, and is handled, when the segment is embedded.
         self._probe_next(worker, key)
-
-
-def _on_ready(done: Done) -> None:
-    # A worker that died has been replaced; the first segment shows whether the next one lives.
-    if done.error is not None and not isinstance(done.error, TransientError):
-        raise done.error

@@ -39,8 +39,7 @@ from pipelines.survey import NOTHING, Known, Survey
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
 _STOP_WAIT_S = 20.0
-# New documents that make it sure that every embed worker will have work: loading a model takes
-# seconds, and goes on beside the reading.
+# New documents with which models are loaded beside the reading, since all workers will have work.
 _WORTH_WARMING = 16
 
 
@@ -73,8 +72,6 @@ class Execution:
         self.begun = begun or Beginning(utc_now(), time.monotonic())
         self._layers = Layers(context)
         self.executor = executor
-        # Asked once: a cluster is asked over the network, and a turn of the driver was a third that.
-        self._has_cores = executor.cores > 0
         self._faults = FaultPolicy(executor, options.clock)
         self._dispatcher = Dispatcher(executor, self._faults)
         self._apply = ApplyStage(self._dispatcher, self._faults, sizes.writers)
@@ -108,6 +105,7 @@ class Execution:
     def prepare(
         self,
         *,
+        scans: bool = False,
         fill: bool = True,
         rebuild: bool = False,
         hold: bool = False,
@@ -116,6 +114,7 @@ class Execution:
         """Declare the workers, open the store, queue what earlier runs left between the layers.
 
         Args:
+            scans: the source is read next.
             fill: False leaves the store closed, for work that does not touch it.
             rebuild: many of the stored segments lack vectors; equal texts are embedded once.
             hold: the store stays closed until :meth:`open_store`; vectors are made meanwhile.
@@ -125,11 +124,11 @@ class Execution:
             How many segments were left.
         """
         committed = self._layers.chunks.committed()
-        shards = range(self._context.settings.shard_count)
         if not self.begun.segments:
+            shards = range(self._context.settings.shard_count)
             starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
             self.begun = replace(self.begun, segments=starts)
-        add_pools(self._dispatcher, self._context, self._sizes, self.begun.segments)
+        add_pools(self._dispatcher, self._context, self._sizes, self.begun.segments, scans=scans)
         self._apply.held = hold
         if fill and not hold:
             self._ask((WRITE, 0), "prepare")
@@ -370,8 +369,7 @@ class Execution:
             self._scan.pump()
             if self._small is not None:
                 self._small = self._small.checked(self._scan, self._left_over)
-            new = self._scan.counts.added + self._scan.counts.changed
-            if new >= _WORTH_WARMING and self._has_cores:
+            if self._scan.counts.added + self._scan.counts.changed >= _WORTH_WARMING:
                 self._embed.get_ready()
         if self._small is None:
             self._embed.pump()

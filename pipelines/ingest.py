@@ -72,7 +72,7 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
     splits = build_source(settings).splits()
 
     def work(execution: Execution) -> None:
-        execution.prepare()
+        execution.prepare(scans=True)
         execution.scan(splits)
         execution.remove_gone()
 

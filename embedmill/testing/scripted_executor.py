@@ -116,6 +116,9 @@ class ScriptedExecutor:
         """See ``Executor.add_pool``."""
         self._specs[pool] = list(specs)
 
+    def start(self, pool: str) -> None:
+        """See ``Executor.start``; workers are made by their first call."""
+
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0
     ) -> int:

@@ -76,7 +76,8 @@ def _first_that_fits(content: bytes, candidates: list[str]) -> Decoded:
     raise PermanentError(
         "; ".join(failures),
         code="encoding",
-        hint="save it as UTF-8, or set `source.fallback_encoding`",
+        hint="save it as UTF-8, or set `source.fallback_encoding` and build a version with it: "
+        "embedmill reembed, then embedmill publish",
     )
 
 

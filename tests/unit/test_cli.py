@@ -127,7 +127,7 @@ def test_dead_rows_that_are_tolerated_are_0(shell):
 def test_a_document_without_text_is_counted_and_no_failure(shell):
     shell.rows([*FRUIT, {"id": "d", "text": "  \n"}])
     said(
-        shell.ingest("-v"), 0, "4 read = 4 added", "1 without text", "4 documents", "d has no text"
+        shell.ingest("-v"), 0, "d has no text", "4 read = 4 added", "1 without text", "4 documents"
     )
 
 

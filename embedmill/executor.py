@@ -139,14 +139,21 @@ class Executor(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Call:
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a worker of this process."""
+
     ticket: int
     pool: str
     worker: int
     method: str
     arguments: tuple[Any, ...]
     parts: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Pool and worker."""
+        return self.pool, self.worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ class InlineExecutor:
     name: str = "inline"
     _specs: dict[str, list[WorkerSpec]] = field(default_factory=dict)
     _workers: dict[tuple[str, int], object] = field(default_factory=dict)
-    _calls: dict[str, deque[_Call]] = field(default_factory=dict)
+    _calls: dict[str, deque[Call]] = field(default_factory=dict)
     _dropped: list[Done] = field(default_factory=list)
     _tickets: int = 0
 
@@ -202,7 +209,7 @@ class InlineExecutor:
     ) -> int:
         """See :meth:`Executor.submit`."""
         self._tickets += 1
-        call = _Call(self._tickets, pool, worker, method, arguments, parts)
+        call = Call(self._tickets, pool, worker, method, arguments, parts)
         self._calls[pool].append(call)
         return self._tickets
 
@@ -216,7 +223,7 @@ class InlineExecutor:
                 return [self._run(self._calls[pool].popleft())]
         return []
 
-    def _run(self, call: _Call) -> Done:
+    def _run(self, call: Call) -> Done:
         try:
             returned = getattr(self._worker(call.pool, call.worker), call.method)(*call.arguments)
         except EmbedmillError as error:

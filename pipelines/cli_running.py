@@ -14,10 +14,11 @@ from typing import Annotated
 
 import typer
 
-from embedmill.executor import Executor, InlineExecutor
+from embedmill.executor import Executor
 from embedmill.garbage import collect_rarely
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
+from embedmill.waiting_executor import WaitingExecutor
 from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines
 from pipelines.cli_reading import print_json
 from pipelines.deferred_executor import DeferredExecutor
@@ -25,9 +26,7 @@ from pipelines.progress import shown
 from pipelines.run_options import RunOptions
 from pipelines.summary import summary
 
-LocalOption = Annotated[
-    bool, typer.Option("--local", help="In this process, without Ray: one thing at a time.")
-]
+LocalOption = Annotated[bool, typer.Option("--local", help="In this process, without Ray.")]
 RayOption = Annotated[
     bool,
     typer.Option("--ray", help="With workers over Ray, however little there is to do."),
@@ -78,7 +77,7 @@ def running(
     """
     collect_rarely()
     stop = threading.Event()
-    inline, workers = InlineExecutor(), _ray_executor(settings, address)
+    inline, workers = WaitingExecutor(), _ray_executor(settings, address)
     # What is typed comes before what is in the file: a named cluster is where it runs.
     where = "inline" if local else "ray" if ray or address else settings.run.executor
     if where == "auto" and (os.environ.get("RAY_ADDRESS") or not may_be_small):

@@ -79,8 +79,9 @@ def pool_sizes(
     """
     run = settings.run
     cores = executor.cores
+    at_a_time = segments_at_a_time(settings.embedder, settings.segment_chunks)
     if not cores:
-        return PoolSizes(1, 1, 1, 1)
+        return PoolSizes(1, 1, 1, 1, segments_at_a_time=at_a_time)
     embed_workers, embed_cpus = embed_layout(settings, executor.node_cores, recipe)
     # Chunking takes a tenth of what embedding takes on a CPU, but twice of what hashing takes.
     per_shard_worker = 2 if _hashes(settings) else 4
@@ -91,7 +92,7 @@ def pool_sizes(
         embed_workers=embed_workers,
         writers=writers_of(settings, executor),
         embed_cpus=embed_cpus,
-        segments_at_a_time=segments_at_a_time(settings.embedder, settings.segment_chunks),
+        segments_at_a_time=at_a_time,
     )
 
 

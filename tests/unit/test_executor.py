@@ -1,10 +1,13 @@
 """The inline executor, and the scripted one that stands for actors: the same promises."""
 
+import threading
+
 import pytest
 
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import InlineExecutor, WorkerSpec
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
+from embedmill.waiting_executor import WaitingExecutor
 
 
 class Teller:
@@ -42,7 +45,7 @@ def counted():
     Teller.made = Teller.closed = 0
 
 
-@pytest.fixture(params=[InlineExecutor, ScriptedExecutor])
+@pytest.fixture(params=[InlineExecutor, WaitingExecutor, ScriptedExecutor])
 def executor(request):
     made = request.param()
     made.add_pool("first", [WorkerSpec(Teller, ("f0",)), WorkerSpec(Teller, ("f1",))])
@@ -150,3 +153,94 @@ def test_scripted_accidents_happen_before_or_after_the_work():
     assert [found[t].error is None for t in tickets] == [False, False, True]
     # The second one was carried out although its reply was lost.
     assert found[tickets[2]].value == ("o", 2)
+
+
+class Waiter(Teller):
+    """Waits for what the test opens."""
+
+    def __init__(self, opened, meeting):
+        Teller.__init__(self, "w")
+        self._opened, self._meeting = opened, meeting
+
+    def hold(self, word):
+        assert self._opened.wait(20)
+        return word
+
+    def meet(self):
+        return self._meeting.wait(20) >= 0
+
+    def break_down_later(self):
+        assert self._opened.wait(20)
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.fixture
+def waiting():
+    executor = WaitingExecutor()
+    opened = threading.Event()
+    spec = WorkerSpec(Waiter, (opened, threading.Barrier(2)), at_a_time=2)
+    executor.add_pool("waits", [spec])
+    executor.add_pool("computes", [WorkerSpec(Teller, ("c",))])
+    yield executor, opened
+    opened.set()
+    executor.close()
+
+
+def all_ends(executor, count):
+    found = {}
+    while len(found) < count:
+        found |= {one.ticket: one for one in executor.wait(20)}
+    return found
+
+
+def test_calls_of_a_worker_that_runs_several_go_on_beside_each_other(waiting):
+    executor, _ = waiting
+    tickets = [executor.submit("waits", 0, "meet") for _ in range(2)]
+    found = all_ends(executor, 2)
+    assert [found[t].value for t in tickets] == [True, True]
+    # Whichever came first, one worker was made.
+    assert Teller.made == 1
+
+
+def test_what_computes_goes_on_while_others_wait(waiting):
+    executor, opened = waiting
+    held = [executor.submit("waits", 0, "hold", word) for word in "abc"]
+    told = [executor.submit("computes", 0, "tell", word) for word in "xyz"]
+    found = all_ends(executor, 3)
+    assert sorted(found) == told
+    assert executor.wait(0) == []
+    opened.set()
+    found = all_ends(executor, 3)
+    assert [found[t].value for t in held] == ["a", "b", "c"]
+
+
+def test_a_bug_beside_is_not_taken_for_an_outcome(waiting):
+    executor, opened = waiting
+    executor.submit("waits", 0, "break_down_later")
+    assert executor.wait(0) == []
+    opened.set()
+    with pytest.raises(ZeroDivisionError):
+        executor.wait(20)
+
+
+def test_of_a_worker_that_is_replaced_calls_that_run_end_and_queued_ones_die(waiting):
+    executor, opened = waiting
+    held = [executor.submit("waits", 0, "hold", word) for word in "abc"]
+    opened.set()
+    executor.replace("waits", 0)
+    found = all_ends(executor, 3)
+    assert [found[t].value for t in held] == ["a", "b", None]
+    assert isinstance(found[held[2]].error, WorkerDiedError)
+    assert not found[held[2]].error.running
+    assert Teller.closed == 1
+
+
+def test_closing_lets_what_runs_come_to_its_end(waiting):
+    executor, opened = waiting
+    held = [executor.submit("waits", 0, "hold", word) for word in "abc"]
+    threading.Timer(0.05, opened.set).start()
+    executor.close()
+    found = executor.wait(0)
+    assert [done.value for done in found] == ["a", "b"]
+    assert held[2] not in {done.ticket for done in found}
+    assert Teller.closed == 1

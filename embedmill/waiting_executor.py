@@ -19,8 +19,9 @@ class WaitingExecutor(InlineExecutor):
     def __init__(self) -> None:
         super().__init__()
         self._threads = ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="calls")
-        # Two calls may be the first of one worker.
-        self._building = threading.RLock()
+        # Two calls may be the first of one worker. Each has a lock of its own: one that is being
+        # built may call another through its line, from another thread.
+        self._building: dict[tuple[str, int], threading.RLock] = {}
         self._queued: dict[tuple[str, int], deque[Call]] = defaultdict(deque)
         self._running: dict[Future[Done], Call] = {}
 
@@ -51,7 +52,7 @@ class WaitingExecutor(InlineExecutor):
         super().close()
 
     def _worker(self, pool: str, worker: int) -> object:
-        with self._building:
+        with self._building.setdefault((pool, worker), threading.RLock()):
             return super()._worker(pool, worker)
 
     def _begin(self) -> None:

@@ -1,6 +1,7 @@
 """The inline executor, and the scripted one that stands for actors: the same promises."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -200,6 +201,25 @@ def test_calls_of_a_worker_that_runs_several_go_on_beside_each_other(waiting):
     assert [found[t].value for t in tickets] == [True, True]
     # Whichever came first, one worker was made.
     assert Teller.made == 1
+
+
+class Caller(Teller):
+    """Is built with the help of another worker, which it calls from a thread of its own."""
+
+    def __init__(self, line):
+        Teller.__init__(self, "caller")
+        with ThreadPoolExecutor() as threads:
+            self.heard = threads.submit(line.call, "tell", "me").result(20)
+
+    def repeat(self):
+        return self.heard
+
+
+def test_a_worker_may_call_another_while_it_is_built(waiting):
+    executor, _ = waiting
+    executor.add_pool("calls", [WorkerSpec(Caller, (executor.line("computes", 0),))])
+    ticket = executor.submit("calls", 0, "repeat")
+    assert all_ends(executor, 1)[ticket].value == ("c", 1, "me")
 
 
 def test_what_computes_goes_on_while_others_wait(waiting):

@@ -10,7 +10,6 @@ from typing import TypeAlias
 import ray
 
 from embedmill.executor import WorkerSpec
-from embedmill.garbage import collect_rarely
 
 # Level, logger and text of a log record: plain, so that it travels whatever it was about.
 Note: TypeAlias = tuple[int, str, str]
@@ -44,7 +43,6 @@ class Host:
         with self._building:
             if self._worker is None:
                 self._worker = self._spec.factory(*self._spec.arguments)
-                collect_rarely()
 
     def run(self, method: str, parts: int, *arguments: object) -> list[object]:
         """Run a method of the worker.

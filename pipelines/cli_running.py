@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 
 from embedmill.executor import Executor
-from embedmill.garbage import collect_rarely
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from embedmill.waiting_executor import WaitingExecutor
@@ -75,7 +74,6 @@ def running(
         may_be_small: begin inline and leave it to the run to go on over Ray, unless the settings
             say where, or there is a cluster to work on.
     """
-    collect_rarely()
     stop = threading.Event()
     inline, workers = WaitingExecutor(), _ray_executor(settings, address)
     # What is typed comes before what is in the file: a named cluster is where it runs.

@@ -12,7 +12,6 @@ from pathlib import Path
 import orjson
 
 from embedmill.executor import Executor, InlineExecutor
-from embedmill.garbage import collect_rarely
 from embedmill.settings import Settings
 from pipelines.ingest import ingest
 
@@ -21,8 +20,6 @@ def main() -> None:
     """Start the executor, ingest, say how long each took."""
     path, name = sys.argv[1:]
     settings = Settings.model_validate_json(Path(path).read_bytes())
-    # As the command line does.
-    collect_rarely()
     before = time.time()
     executor = _executor(name, settings)
     ready = time.time()

@@ -3,11 +3,10 @@
 A fake OpenAI server in a process of its own begins every reply when a given latency has passed
 since the request arrived, out of replies that it made once. In turn, with as many requests at a
 time: the product's embedder, from texts to checked float32 rows, called for one segment after the
-other by as many threads as a worker of a run over Ray has; the official client's own call, from
+other by as many threads as a worker of a run has; the official client's own call, from
 texts to what it returns (lists of floats, unchecked); and, to show what server and connection
 leave for any client, one that only sends a request that was written before and reads the bytes of
-the reply. What a worker does beside (reading chunks, storing vectors) is not in it. Behind it, to
-be compared and not judged, the product as it is with `--local`: one segment at a time.
+the reply. What a worker does beside (reading chunks, storing vectors) is not in it.
 
 Two limits. The product makes 90 % of the requests that fit (requests at a time / latency), unless
 the processors are the limit: then it says so, and which. And a vector costs it less processor
@@ -51,7 +50,6 @@ from pipelines.pools import segments_at_a_time
 MODEL = "text-embedding-3-small"
 KEY = "EMBEDMILL_BENCH_KEY"
 PRODUCT, OFFICIAL, BARE = "embedmill", "official client", "bytes alone"
-ALONE = "embedmill, one segment at a time"
 # Of a core, or of all of them: from here on the processors are the limit.
 SATURATED = 0.9
 # About 250 tokens.
@@ -124,7 +122,6 @@ def measure(
         PRODUCT: product_call(options, address),
         OFFICIAL: official_call(options, address),
         BARE: bare_call(options, address),
-        ALONE: product_call(options, address, alone=True),
     }
     rounds: dict[str, list[Round]] = {name: [] for name in calls}
     for call in calls.values():
@@ -135,9 +132,7 @@ def measure(
     return rounds
 
 
-def product_call(
-    options: argparse.Namespace, address: str, *, alone: bool = False
-) -> Callable[[Sequence[str]], None]:
+def product_call(options: argparse.Namespace, address: str) -> Callable[[Sequence[str]], None]:
     """The embedder, from texts to checked rows, a segment a call."""
     settings = OpenAIEmbedderSettings.model_validate(
         {
@@ -152,7 +147,7 @@ def product_call(
     )
     recipe = openai_recipe(settings, "cosine")
     embedder = openai_embedder(settings, recipe, own_limiter(settings))
-    threads = ThreadPoolExecutor(1 if alone else segments_at_a_time(settings, options.segment))
+    threads = ThreadPoolExecutor(segments_at_a_time(settings, options.segment))
 
     def embed(texts: Sequence[str]) -> int:
         return len(texts) - len(embedder.embed(texts, "document").failures)

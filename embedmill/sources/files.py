@@ -111,8 +111,8 @@ class FilesSource:
             raise self._nothing_matches(listing)
         if listing.links_left_out and not settings.follow_links:
             number = listing.links_left_out
-            links, are = number_of(number, "link"), agreed(number, "is", "are")
-            logger.warning("%s %s not followed; %s", links, are, _FOLLOWING)
+            found = f"{number_of(number, 'link')} {agreed(number, 'is', 'are')} not followed"
+            logger.warning("%s; %s", found, _FOLLOWING)
         return listing.files
 
     def _nothing_matches(self, listing: Listing) -> SourceError:

@@ -222,6 +222,37 @@ def test_a_worker_may_call_another_while_it_is_built(waiting):
     assert all_ends(executor, 1)[ticket].value == ("c", 1, "me")
 
 
+class SlowToBuild(Teller):
+    """Is built when the test opens it; fails to be built the first time it is told to."""
+
+    failures = 0
+
+    def __init__(self, begun, opened):
+        begun.set()
+        assert opened.wait(20)
+        if SlowToBuild.failures:
+            SlowToBuild.failures -= 1
+            raise TransientError("not yet")
+        Teller.__init__(self, "slow")
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_workers_that_are_started_are_built_beside_what_goes_on(waiting, failures):
+    executor, opened = waiting
+    SlowToBuild.failures = failures
+    begun = threading.Event()
+    executor.add_pool("slow", [WorkerSpec(SlowToBuild, (begun, opened))])
+    executor.start("slow")
+    told = executor.submit("computes", 0, "tell")
+    assert [done.ticket for done in executor.wait(20)] == [told]
+    assert begun.wait(20)
+    opened.set()
+    ticket = executor.submit("slow", 0, "tell")
+    # What failed meanwhile is tried again by the first call, which would tell of it.
+    assert all_ends(executor, 1)[ticket].value == ("slow", 1)
+    assert SlowToBuild.failures == 0
+
+
 def test_what_computes_goes_on_while_others_wait(waiting):
     executor, opened = waiting
     held = [executor.submit("waits", 0, "hold", word) for word in "abc"]

@@ -15,7 +15,7 @@ class RunSettings(Frozen):
 
     executor: Literal["auto", "inline", "ray"] = Field(
         default="auto",
-        description="Where a run works: inline is this process alone, one thing at a time; ray has "
+        description="Where a run works: inline is this process alone; ray has "
         "workers. An ingest with auto begins inline and goes on over Ray when it is more than "
         "run.inline_chunks, or a cluster is named; everything else with auto is over Ray.",
     )

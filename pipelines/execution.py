@@ -168,8 +168,7 @@ class Execution:
         Raises:
             OutgrownError: there is more to do than a small run does.
         """
-        # What an earlier run left is full segments, as far as is known here.
-        self._left_over = self._apply.waiting * self._context.settings.segment_chunks
+        self._left_over = self._survey.chunks
         scan = self._scan = Scan(
             self._dispatcher,
             self._faults,

@@ -23,7 +23,11 @@ NOWHERE: Mapping[int, int] = MappingProxyType({})
 
 
 class Survey:
-    """Has the shard workers read the hashes of stored texts; holds 16 bytes a chunk."""
+    """Has the shard workers read the hashes of stored texts; holds 16 bytes a chunk.
+
+    Attributes:
+        chunks: whose texts were read.
+    """
 
     def __init__(self, dispatcher: Dispatcher, shard_workers: int, texts: TextIndex) -> None:
         self._dispatcher = dispatcher
@@ -31,6 +35,7 @@ class Survey:
         self._texts = texts
         self._loans: dict[SegmentKey, Sequence[Loan]] = {}
         self._stale: dict[SegmentKey, frozenset[int]] = {}
+        self.chunks = 0
 
     def read(self, committed: Committed, after: Mapping[int, int] = NOWHERE) -> None:
         """Learn all about segments, in the order in which they will be embedded.
@@ -69,6 +74,7 @@ class Survey:
                 yield (SHARD, shard % self._workers), tuple(new[start : start + _AT_ONCE])
 
     def _learn(self, key: SegmentKey, hashes: bytes, rows: Sequence[int] | None) -> None:
+        self.chunks += len(hashes) // 16
         loans = self._texts.add(key, hashes, rows)
         if loans:
             self._loans[key] = loans

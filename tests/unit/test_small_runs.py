@@ -56,6 +56,14 @@ def test_a_run_that_outgrows_one_process_counts_every_document_once(index):
     assert again.documents.unchanged == 60
 
 
+def index_size(texts, folder):
+    """Chunks of an index of these texts."""
+    folder.mkdir()
+    index = Index(folder)
+    index.write(texts)
+    return index.ingest()[0].chunks.chunks
+
+
 @pytest.fixture
 def asked():
     """Texts that are embedded, by whichever executor's worker."""
@@ -99,7 +107,9 @@ def test_a_large_source_is_left_to_workers_although_nothing_in_it_is_new(index, 
     assert notices == ["a source of more than 0 MiB: starting workers (--local goes on without)"]
 
 
-def test_segments_that_an_earlier_run_left_count_as_full_ones(index):
+@pytest.mark.parametrize(("more", "executor"), [(-1, "ray"), (0, "inline")])
+def test_chunks_that_an_earlier_run_left_count_as_new_ones(index, more, executor):
+    left = index_size(made_up_texts(8), index.folder / "other")
     index.write(made_up_texts(8))
 
     class Refusing:
@@ -111,8 +121,8 @@ def test_segments_that_an_earlier_run_left_count_as_full_ones(index):
 
     with seams(Seams(embedder=Refusing)), pytest.raises(SettingsError):
         index.ingest()
-    report, _ = index.ingest(inline_chunks=60)
-    assert report.executor == "ray"
+    report, _ = index.ingest(inline_chunks=left + more)
+    assert report.executor == executor
     assert report.documents.unchanged == 8
     assert report.stored_records == report.chunks.chunks > 0
 

@@ -104,8 +104,8 @@ def embed_layout(
     The settings' number; else what ``embedmill doctor --bench`` found fastest on this machine, if
     all nodes have as many cores as it. Without a measurement, what computes in streams holds its
     model once for up to 4 cores: two processes of one core are 4 % slower than one of two, hold the
-    model twice and load it twice. Anything else gets one core each: torch on 2 cores is 6 % faster
-    as two processes. Where words are hashed, a worker keeps up with two that cut.
+    model twice and load it twice. Anything else gets one core each: torch on 2 cores is 9 to 17 %
+    faster as two processes. Where words are hashed, a worker keeps up with two that cut.
     """
     wanted = settings.run.embed_workers
     backend = _cpu_backend(settings)

@@ -280,7 +280,13 @@ class RayExecutor:
     def process_of(self, pool: str, worker: int) -> int | None:
         """Process id of a worker; None when there is none, or it has only just been asked for."""
         actor = self._actors.get((pool, worker))
-        return actor.process[0] if actor is not None and actor.process is not None else None
+        if actor is None:
+            return None
+        if actor.process is None:
+            # One that has answered has said it; that may be on its way still.
+            ray.wait([actor.process_ref], timeout=0.5)
+            self._note_process(actor, time.monotonic())
+        return actor.process[0] if actor.process is not None else None
 
     def close(self) -> None:
         """See ``Executor.close``; idle workers get 10 s to close their clients."""

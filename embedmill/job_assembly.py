@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -141,7 +142,7 @@ def job_runner_of(
         vectors=vectors,
         records=job_records(context.settings, context, workspace),
         provider=provider,
-        packer=_packer(jobs, chunks, template, provider.limits, scratch),
+        packer=_packer(jobs, chunks, template, provider.limits, scratch, texts),
         dimension=context.embedding.dimension,
         canaries=known_vectors(workspace, context, texts, realtime) if texts else None,
         scratch=scratch,
@@ -163,6 +164,7 @@ def _packer(
     template: LineTemplate,
     limits: BatchLimits,
     scratch: Path,
+    canaries: Sequence[str],
 ) -> Packer:
     return Packer(
         chunks,
@@ -170,7 +172,7 @@ def _packer(
         limits,
         scratch,
         inputs_per_request=jobs.inputs_per_request,
-        canaries=KNOWN_TEXTS[: jobs.canaries],
+        canaries=canaries,
     )
 
 

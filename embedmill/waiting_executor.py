@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from embedmill.executor import Call, Done, InlineExecutor
+from embedmill.executor import Call, Done, InlineExecutor, WorkerSpec
 
 
 class WaitingExecutor(InlineExecutor):
@@ -24,6 +25,13 @@ class WaitingExecutor(InlineExecutor):
         self._building: dict[tuple[str, int], threading.RLock] = {}
         self._queued: dict[tuple[str, int], deque[Call]] = defaultdict(deque)
         self._running: dict[Future[Done], Call] = {}
+        self._starting: list[Future[object]] = []
+
+    def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
+        """See :meth:`Executor.add_pool`; what is being built for an earlier run is built before."""
+        wait(self._starting)
+        self._starting.clear()
+        super().add_pool(pool, specs)
 
     def start(self, pool: str) -> None:
         """See :meth:`Executor.start`: the workers are built beside what goes on.
@@ -31,7 +39,7 @@ class WaitingExecutor(InlineExecutor):
         A model is loaded while the source is read: 4 % of a first ingest of 1,000 short documents.
         """
         for worker in range(len(self._specs[pool])):
-            self._threads.submit(self._worker, pool, worker)
+            self._starting.append(self._threads.submit(self._worker, pool, worker))
 
     def submit(
         self, pool: str, worker: int, method: str, *arguments: object, parts: int = 0

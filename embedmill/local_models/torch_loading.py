@@ -31,11 +31,20 @@ def load_torch(model: ModelDescription, device_name: str, recipe: EmbeddingRecip
         ModuleNotFoundError: sentence-transformers is needed and not installed.
         SettingsError: there is no such device, or the model is no text transformer.
     """
+    name = model.location.name
     try:
-        return _from_weights(model, present_device(device_name), recipe)
+        loaded = _from_weights(model, present_device(device_name), recipe)
+    except UnsupportedModelError as error:
+        log.info("sentence-transformers loads %s: %s", name, error)
+        return load_with_library(model, device_name, recipe.dtype)
+    try:
+        facts = [torch.__version__, *loaded.device_facts()]
+        check_once(loaded, model, recipe, " ".join(facts))
     except (UnsupportedModelError, PermanentError) as error:
-        log.info("sentence-transformers loads %s: %s", model.location.name, error)
-    return load_with_library(model, device_name, recipe.dtype)
+        # It would be as right by a slower way: worth a look, and no reason to stop.
+        log.warning("sentence-transformers loads %s, which is slower: %s", name, error)
+        return load_with_library(model, device_name, recipe.dtype)
+    return loaded
 
 
 def load_with_library(model: ModelDescription, device_name: str, dtype: str) -> TorchModel:
@@ -61,9 +70,7 @@ def _from_weights(
     weights = EncoderWeights(model.location.directory)
     dtype = getattr(torch, recipe.dtype)
     network = TorchEncoder(weights, steps, device, dtype, pad_id=model.pad_id)
-    loaded = _on_device(network, device, model)
-    check_once(loaded, model, recipe, " ".join([torch.__version__, *loaded.device_facts()]))
-    return loaded
+    return _on_device(network, device, model)
 
 
 def _on_device(network: TorchNetwork, device: torch.device, model: ModelDescription) -> TorchModel:

@@ -90,3 +90,13 @@ def eventually(holds, timeout_s=10.0):
             return False
         time.sleep(0.05)
     return True
+
+
+@pytest.fixture
+def by_value(request):
+    """Sends what the module of the test defines to workers: they cannot import it."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)

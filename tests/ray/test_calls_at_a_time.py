@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 
@@ -48,17 +47,6 @@ class Meeting:
 
     def end(self):
         os._exit(1)
-
-
-@pytest.fixture
-def by_value():
-    """Sends what this module defines to workers: they cannot import it."""
-    from ray import cloudpickle
-
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
 
 
 def ends(executor, count):

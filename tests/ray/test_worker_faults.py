@@ -169,17 +169,6 @@ class DiesAtStart:
         os._exit(9)
 
 
-@pytest.fixture
-def by_value():
-    """Sends what this module defines to workers: they cannot import it."""
-    from ray import cloudpickle
-
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
-
-
 def test_what_a_constructor_raises_ends_the_run(open_executor, rehearsal, monkeypatch, by_value):
     rehearsal.write(made_up_texts(3))
     monkeypatch.setattr(pipelines.pools, "EmbedWorker", RefusesToStart)

@@ -253,6 +253,20 @@ def test_workers_that_are_started_are_built_beside_what_goes_on(waiting, failure
     assert SlowToBuild.failures == 0
 
 
+def test_a_worker_that_is_still_built_when_its_pool_is_declared_anew_is_none_of_the_new_ones(
+    waiting,
+):
+    executor, opened = waiting
+    SlowToBuild.failures = 0
+    executor.add_pool("slow", [WorkerSpec(SlowToBuild, (threading.Event(), opened))])
+    executor.start("slow")
+    threading.Timer(0.05, opened.set).start()
+    executor.add_pool("slow", [WorkerSpec(Teller, ("new",))])
+    ticket = executor.submit("slow", 0, "tell")
+    assert all_ends(executor, 1)[ticket].value == ("new", 1)
+    assert Teller.closed == 1
+
+
 def test_what_computes_goes_on_while_others_wait(waiting):
     executor, opened = waiting
     held = [executor.submit("waits", 0, "hold", word) for word in "abc"]

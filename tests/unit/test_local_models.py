@@ -171,7 +171,9 @@ for model in sys.argv[1:]:
     assert done.stdout == "torch False\ntorch True\n"
 
 
-def test_what_torch_fails_to_compute_from_weights_is_loaded_by_the_library(monkeypatch, exact):
+def test_what_torch_fails_to_compute_from_weights_is_loaded_by_the_library(
+    monkeypatch, exact, caplog
+):
     pytest.importorskip("torch")
     from embedmill.local_models import torch_encoder
 
@@ -182,6 +184,8 @@ def test_what_torch_fails_to_compute_from_weights_is_loaded_by_the_library(monke
     monkeypatch.setattr(torch_encoder.TorchEncoder, "__call__", fail)
     found = embedder(backend="torch").embed(TEXTS, "document")
     assert np.abs(found.vectors - exact.vectors).max() < 1e-5
+    assert "which is slower: " in caplog.text
+    assert "no kernel for this device" in caplog.text
 
 
 def test_a_model_that_openvino_does_not_know_is_computed_by_torch(tmp_path):

@@ -5,8 +5,7 @@ import json
 import threading
 
 import pytest
-from moto.backends import list_of_moto_modules
-from moto.server import ThreadedMotoServer
+from s3_server import s3_server
 from scenario import CrashIndex
 from test_crash_points import STEPS, problems_at
 
@@ -21,16 +20,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def endpoint():
-    """An S3 server of this process, on a free port of loopback."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    with pytest.MonkeyPatch.context() as patch:
-        # It looks through the folders of all its services at every request.
-        services = list(list_of_moto_modules())
-        patch.setattr("moto.backends.list_of_moto_modules", lambda: services)
-        server.start()
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-        server.stop()
+    with s3_server() as url:
+        yield url
 
 
 @pytest.fixture

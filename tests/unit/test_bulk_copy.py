@@ -5,7 +5,7 @@ import urllib.request
 
 import orjson
 import pytest
-from moto.server import ThreadedMotoServer
+from s3_server import s3_server
 
 pytest.importorskip("pinecone")
 
@@ -272,15 +272,12 @@ def test_the_counts_are_compared_before_anything_counts_as_applied(copied, monke
 def test_the_files_travel_through_s3(copied, monkeypatch):
     for name in ("TEST_S3_ID", "TEST_S3_SECRET"):
         monkeypatch.setenv(name, "testing")
-    served = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    served.start()
-    try:
-        host, port = served.get_host_and_port()
-        request = urllib.request.Request(f"http://{host}:{port}/acme", method="PUT")
+    with s3_server() as url:
+        request = urllib.request.Request(f"{url}/acme", method="PUT")
         urllib.request.urlopen(request, timeout=10).close()
         copied.place = {
             "url": "s3://acme/exports",
-            "endpoint": f"http://{host}:{port}",
+            "endpoint": url,
             "region": "us-east-1",
             "access_key": "${TEST_S3_ID}",
             "secret_key": "${TEST_S3_SECRET}",
@@ -290,5 +287,3 @@ def test_the_files_travel_through_s3(copied, monkeypatch):
         copied.bucket = open_workspace(copied.settings().bulk_import.bucket)
         copied.copy()
         copied.check()
-    finally:
-        served.stop()

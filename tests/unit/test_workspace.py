@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from s3_server import s3_server
 
 from embedmill.errors import (
     AlreadyExistsError,
@@ -25,13 +26,8 @@ BIG = b"0123456789abcdef" * 2**16
 
 @pytest.fixture(scope="module")
 def bucket_server():
-    """A server that speaks the protocol of S3, in a thread of its own."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-    server.stop()
+    with s3_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ class Bill:
     def __init__(self) -> None:
         self.charges: dict[str, Charge] = {}
         self._times: Counter[bytes] = Counter()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(self, job_id: str, texts: Sequence[str], tokens: int) -> None:
         """Charge for texts."""
@@ -39,12 +39,14 @@ class Bill:
     @property
     def texts(self) -> int:
         """Charged for, each as often as it was."""
-        return sum(self._times.values())
+        with self._lock:
+            return sum(self._times.values())
 
     @property
     def tokens(self) -> int:
         """Charged for."""
-        return sum(charge.tokens for charge in self.charges.values())
+        with self._lock:
+            return sum(charge.tokens for charge in self.charges.values())
 
     def times(self, text: str) -> int:
         """How often this text was charged for."""
@@ -52,7 +54,8 @@ class Bill:
 
     def more_than_once(self) -> int:
         """Number of different texts that were charged for more than once."""
-        return sum(times > 1 for times in self._times.values())
+        with self._lock:
+            return sum(times > 1 for times in self._times.values())
 
     def summary(self) -> dict[str, Any]:
         """The bill as JSON."""

@@ -20,6 +20,7 @@ from typing import Any, Generic, Self
 
 from embedmill.testing.fake_api import Call, FakeApi, HangUp, RefusedRequest, Reply, Request
 from embedmill.testing.fault_plan import FaultT, load_faults
+from embedmill.testing.kept_port import kept_port, port_of
 
 _PAGE = (
     b"<html><head><title>502 Bad Gateway</title><style>h1 {color: red}</style></head>"
@@ -46,8 +47,9 @@ class FakeServer(Generic[FaultT]):
         self.requests: list[tuple[str, str]] = []
         self._api = api
         self._ended = threading.Event()
-        self._listener = _Listener(port, self)
-        self._port = self._listener.server_port
+        self._kept = kept_port(port)
+        self._port = port_of(self._kept)
+        self._listener = _Listener(self._port, self)
         self._thread: threading.Thread | None = None
 
     @property
@@ -56,7 +58,7 @@ class FakeServer(Generic[FaultT]):
         return f"http://127.0.0.1:{self._port}"
 
     def pause(self) -> None:
-        """Refuse connections until :meth:`resume`; what the API holds stays."""
+        """Refuse connections until :meth:`resume`; address and what the API holds stay ours."""
         self._ended.set()
         if self._thread is not None:
             self._listener.shutdown()
@@ -69,6 +71,11 @@ class FakeServer(Generic[FaultT]):
         """Serve again under the same address."""
         self._listener = _Listener(self._port, self)
         self._begin()
+
+    def close(self) -> None:
+        """Serve no more, and give the port back."""
+        self.pause()
+        self._kept.close()
 
     def reply_to(self, request: Request) -> Reply:
         """Answer one request as the module says.
@@ -139,7 +146,7 @@ class FakeServer(Generic[FaultT]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.pause()
+        self.close()
 
 
 class _Listener(ThreadingHTTPServer):

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from embedmill.testing.fake_bill import Bill
 from embedmill.testing.fake_server import (
@@ -80,13 +79,9 @@ class OpenAIServer(FakeServer[Fault]):
         """How many requests with a body a path has had, answered or not."""
         return sum(request == ("POST", f"/v1{path}") for request in self.requests)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def close(self) -> None:
+        """Serve no more, and forget what was uploaded."""
+        super().close()
         if self._temporary:
             self._temporary.cleanup()
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from embedmill.testing.kept_port import kept_port, port_of
+
 _STARTS_WITHIN_S = 10.0
 
 
@@ -31,18 +33,18 @@ def redis_server(folder: Path) -> Iterator[int]:
     binary = redis_binary()
     if binary is None:
         raise FileNotFoundError("redis-server")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
-    process = subprocess.Popen(  # noqa: S603 - the program is the system's own
-        [*command, "--save", "", "--appendonly", "no"], stdout=subprocess.DEVNULL
-    )
-    try:
-        _await(process, port)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(_STARTS_WITHIN_S)
+    with kept_port() as kept:
+        port = port_of(kept)
+        command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        process = subprocess.Popen(  # noqa: S603 - the program is the system's own
+            [*command, "--save", "", "--appendonly", "no"], stdout=subprocess.DEVNULL
+        )
+        try:
+            _await(process, port)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(_STARTS_WITHIN_S)
 
 
 def _await(process: subprocess.Popen[bytes], port: int) -> None:

@@ -17,6 +17,7 @@ from weaviate.proto.v1 import (
 )
 
 from embedmill.testing.fault_plan import FaultPlan, planned
+from embedmill.testing.kept_port import kept_port, port_of
 from embedmill.testing.weaviate_fake_faults import Fault
 from embedmill.testing.weaviate_fake_objects import put_object
 from embedmill.testing.weaviate_fake_search import aggregate, delete, search
@@ -60,7 +61,8 @@ class GrpcSide:
         self._state = state
         self._plan = plan
         self._ended = threading.Event()
-        self.port = port
+        self._kept = kept_port(port)
+        self.port = port_of(self._kept)
         self._serving: Any = self._bound()
 
     def begin(self) -> None:
@@ -75,6 +77,10 @@ class GrpcSide:
         self._ended.set()
         self._serving.stop(None).wait()
 
+    def close(self) -> None:
+        """Give the port back."""
+        self._kept.close()
+
     def _bound(self) -> Any:  # noqa: ANN401, gRPC has no types
         limits = [("grpc.max_receive_message_length", self._state.options.max_message)]
         limits.append(("grpc.max_send_message_length", self._state.options.max_message))
@@ -82,7 +88,7 @@ class GrpcSide:
         limits.append(("grpc.so_reuseport", 0))
         serving = grpc.server(ThreadPoolExecutor(8), options=limits)
         serving.add_generic_rpc_handlers((self._handlers(),))
-        self.port = serving.add_insecure_port(f"127.0.0.1:{self.port}")
+        serving.add_insecure_port(f"127.0.0.1:{self.port}")
         return serving
 
     def _handlers(self) -> grpc.GenericRpcHandler:

@@ -70,6 +70,11 @@ class WeaviateServer(FakeServer[Fault]):
         super().pause()
         self._grpc.end()
 
+    def close(self) -> None:
+        """Serve no more, and give the ports back."""
+        super().close()
+        self._grpc.close()
+
     def _begin(self) -> None:
         self._grpc.begin()
         super()._begin()

@@ -4,14 +4,12 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -20,6 +18,7 @@ import pytest
 from embedmill.assembly import workspace_of
 from embedmill.index_reader import open_index
 from embedmill.run_report import read_reports
+from embedmill.testing.kept_port import kept_port, port_of
 from embedmill.testing.rehearsal import made_up_texts
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -30,7 +29,9 @@ class Head:
     """A Ray head with its dashboard, and the environment of who talks to it."""
 
     def __init__(self, folder):
-        gcs, dashboard, agent, client = free_ports(4)
+        # Nobody else gets them until it listens there, and that takes seconds.
+        self._kept = [kept_port() for _ in range(4)]
+        gcs, dashboard, agent, client = map(port_of, self._kept)
         self.address = f"http://127.0.0.1:{dashboard}"
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
@@ -108,6 +109,8 @@ class Head:
         left = psutil.wait_procs(family[1:], timeout=10)[1]
         for process in left:
             process.kill()
+        for kept in self._kept:
+            kept.close()
         assert left == []
 
 
@@ -129,14 +132,6 @@ def eventually(holds, timeout_s):
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.1)
     return holds()
-
-
-def free_ports(count):
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @pytest.fixture

@@ -63,6 +63,15 @@ class MeasuringCounter(TokenCounter, Protocol):
         ...
 
 
+@runtime_checkable
+class BulkCounter(TokenCounter, Protocol):
+    """A counter that counts many texts together sooner than their words could be looked up."""
+
+    def count_together(self, texts: Sequence[str]) -> list[int]:
+        """What :meth:`count` returns."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TokenWindow:
     """What a model reads of one text at most.
@@ -84,6 +93,10 @@ class TokenWindow:
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text as the model will see it: special tokens, prompt, text."""
+        return self.counter.count(self.prompted(texts))
+
+    def prompted(self, texts: Sequence[str]) -> Sequence[str]:
+        """Each text with the prompt before it."""
         if not self.document_prompt:
-            return self.counter.count(texts)
-        return self.counter.count([self.document_prompt + text for text in texts])
+            return texts
+        return [self.document_prompt + text for text in texts]

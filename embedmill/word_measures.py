@@ -12,6 +12,7 @@ import numpy as np
 from embedmill.text_pieces import TextPieces
 from embedmill.tokenizer import (
     BLANKS,
+    BulkCounter,
     MeasuringCounter,
     TokenCounter,
     TokenWindow,
@@ -48,7 +49,10 @@ def adds_up(window: TokenWindow, measure: WordMeasure) -> bool:
 
 def counting(window: TokenWindow) -> Callable[[Sequence[str]], list[int]]:
     """Counts as the window does, by words where these add up: ten times as fast."""
-    measure = word_measure(window.counter)
+    counter = window.counter
+    if isinstance(counter, BulkCounter):
+        return lambda texts: counter.count_together(window.prompted(texts))
+    measure = word_measure(counter)
     if not adds_up(window, measure):
         return window.count
     overhead = window.overhead

@@ -5,11 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from embedmill.embedders.build import build_embedder, embedding_recipe, token_window
-from embedmill.embedders.word_tokenizer import word_count, words_of
+from embedmill.embedders.word_tokenizer import WordTokenizer, word_count, words_of
 from embedmill.settings import HashingEmbedderSettings
 
 
@@ -128,6 +128,21 @@ def test_words_are_made_piece_by_piece_as_from_the_whole_text(text):
     whole = re.findall(r"\w{1,16}|[^\w\s]", text)
     assert words_of(text) == whole
     assert word_count(text) == len(whole)
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from("a_1.-\x00\x1c\x1f \t\n"), max_size=60)
+        | st.text(st.sampled_from("ab_1.- \n\x85\u00e9\u4e2d\u2028\ud800"), max_size=60)
+        | st.text(),
+        max_size=8,
+    )
+)
+@example(["a" * 16, "a" * 17, "_" * 33 + "!" * 3, "", " ", "\u00e9" * 17])
+@example([])
+def test_texts_have_the_same_counts_together_and_alone(texts):
+    counter = WordTokenizer()
+    assert counter.count_together(texts) == counter.count(texts)
 
 
 @given(st.lists(st.text(st.sampled_from("abc!. \t\ud800\u4e2d")), max_size=8))

@@ -39,12 +39,15 @@ class Faults:
             be interrupted.
         embed_log: every call of the embedder adds a line to this file when it begins, as that is
             when it begins to cost: a digest of its texts, and their number.
+        held_after: so many lines of the log, all runs together; further calls wait for
+            :func:`let_go`. None: none waits.
     """
 
     embedding: Mapping[str, Fate] = field(default_factory=dict)
     parsing: Mapping[str, Fate] = field(default_factory=dict)
     pause_s: float = 0.0
     embed_log: str = ""
+    held_after: int | None = None
 
     def seams(self) -> Seams:
         """What makes them happen in this process."""
@@ -83,7 +86,7 @@ class FaultyEmbedder:
         if role == "query":
             return self._real.embed(texts, role)
         if self._faults.embed_log:
-            _note(Path(self._faults.embed_log), texts)
+            self._note(Path(self._faults.embed_log), texts)
         refused: dict[int, PermanentError] = {}
         for row, text in enumerate(texts):
             try:
@@ -94,6 +97,13 @@ class FaultyEmbedder:
         embedded = self._real.embed(texts, role)
         embedded.vectors[list(refused)] = np.nan
         return replace(embedded, failures={**embedded.failures, **refused})
+
+    def _note(self, log: Path, texts: Sequence[str]) -> None:
+        _note(log, texts)
+        held_after = self._faults.held_after
+        if held_after is not None and len(embedded_batches(log)) > held_after:
+            while not _let_go(log).exists():
+                time.sleep(0.01)
 
 
 class FaultyParser(MediaTypeParser):
@@ -119,8 +129,24 @@ def embedded_batches(embed_log: Path) -> list[tuple[str, int]]:
     """What the calls of a log embedded, in order: digest and number of texts."""
     if not embed_log.exists():
         return []
-    lines = [line.split() for line in embed_log.read_text().splitlines()]
+    # What is behind the last end of a line is just being written.
+    whole = embed_log.read_text().rpartition("\n")[0]
+    lines = [line.split() for line in whole.splitlines()]
     return [(digest, int(count)) for digest, count in lines]
+
+
+def let_go(embed_log: Path) -> None:
+    """Let calls that are held go on, and all that follow."""
+    _let_go(embed_log).touch()
+
+
+def hold(embed_log: Path) -> None:
+    """Forget that calls were let go."""
+    _let_go(embed_log).unlink(missing_ok=True)
+
+
+def _let_go(embed_log: Path) -> Path:
+    return embed_log.with_name(f"{embed_log.name}.go")
 
 
 def _note(path: Path, texts: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from embedmill.testing.rehearsal import Rehearsal
-from embedmill.testing.worker_faults import embedded_batches
+from embedmill.testing.worker_faults import embedded_batches, hold, let_go
 
 SLOW_COMMAND = Path(__file__).with_name("slow_command.py")
 INTERRUPTED = 75
@@ -19,11 +19,12 @@ INTERRUPTED = 75
 class Command:
     """One ``embedmill ingest`` in a session of its own, with all its processes."""
 
-    def __init__(self, index, *arguments, pause_s=0.05):
+    def __init__(self, index, *arguments, pause_s=0.05, held_after=None):
         self.index = index
         self.stdout = index.folder / "stdout"
         self.stderr = index.folder / "stderr"
-        command = [sys.executable, SLOW_COMMAND, index.embed_log, str(pause_s)]
+        held = "" if held_after is None else str(held_after)
+        command = [sys.executable, SLOW_COMMAND, index.embed_log, str(pause_s), held]
         where = [] if "--local" in arguments else ["--ray"]
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
             self.process = subprocess.Popen(
@@ -93,6 +94,14 @@ class KilledIndex(Rehearsal):
     def calls(self):
         """Calls of the embedder so far, all runs together."""
         return len(embedded_batches(self.embed_log))
+
+    def hold(self):
+        """Let commands wait that are to be held."""
+        hold(self.embed_log)
+
+    def let_go(self):
+        """Let commands go on that are held in the middle of their work."""
+        let_go(self.embed_log)
 
     def texts_embedded(self):
         """Texts that were given to the embedder, all runs together."""

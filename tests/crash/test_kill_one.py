@@ -18,14 +18,15 @@ TEXTS = made_up_texts(300)
 
 @pytest.fixture
 def begin(index, run):
-    """Starts a run, or resumes one, and returns in the middle of it."""
+    """Starts a run, or resumes one, and returns in the middle of it; there it stays."""
 
     def begin(*arguments):
         index.write(TEXTS)
         index.settings()
+        index.hold()
         enough = index.calls() + 5
-        # Slow enough that there is still work when it is told to end, however busy the machine.
-        command = run(*arguments, pause_s=0.3)
+        # Slow enough that there is still work when it is let go and told to end.
+        command = run(*arguments, pause_s=0.3, held_after=enough)
         command.wait_until(lambda: index.calls() >= enough)
         assert command.process.poll() is None, command.stderr.read_text()
         return command
@@ -91,6 +92,7 @@ def asked_to_stop(command, number, *, all_of_them=False):
         os.killpg(command.pid, number)
     else:
         os.kill(command.pid, number)
+    command.index.let_go()
     assert command.wait() == INTERRUPTED, command.stderr.read_text()
     assert psutil.wait_procs(others, timeout=20)[1] == []
     said = command.stderr.read_text()
@@ -105,6 +107,7 @@ def test_a_run_does_not_wait_for_a_ray_that_is_gone(begin, index, run, uninterru
     raylets = [process for process in command.processes() if process.name() == "raylet"]
     assert len(raylets) == 1
     raylets[0].kill()
+    index.let_go()
     expected = uninterrupted(TEXTS)[0]
     # Workers that live may finish the run; then it has succeeded.
     finishes(index, command if command.wait(90) == 0 else run("--local"), expected)

@@ -118,8 +118,26 @@ def test_of_writers_at_once_one_wins(bucket):
         assert workspaces[0].read(path) == f"{winners[0]}".encode()
 
 
+class LooksWithOthers:
+    """A workspace whose first listing ends when those of all others have been made."""
+
+    def __init__(self, real, met):
+        self._real, self._met, self._first = real, met, True
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def list(self, prefix):
+        found = list(self._real.list(prefix))
+        if self._first:
+            self._first = False
+            self._met.wait(10)
+        return iter(found)
+
+
 def test_of_runs_that_take_the_lease_at_once_one_gets_it(bucket):
-    workspaces = [bucket("leased") for _ in range(4)]
+    met = threading.Barrier(4)
+    workspaces = [LooksWithOthers(bucket("leased"), met) for _ in range(4)]
     results = at_once(4, lambda number: take_lease(workspaces[number], "a", "ingest").number)
     assert sorted(map(str, results)) == ["1", "locked", "locked", "locked"]
 

@@ -35,10 +35,10 @@ def ingest_beside(index):
 
 @pytest.fixture
 def begun(index, run):
-    """A run in the middle of its work."""
+    """A run in the middle of its work; there it stays until it is let go."""
     index.write(made_up_texts(60))
     index.settings()
-    command = run("--local", pause_s=0.3)
+    command = run("--local", held_after=2)
     command.wait_until(lambda: index.calls() >= 2)
     assert command.process.poll() is None, command.stderr.read_text()
     return command
@@ -51,6 +51,7 @@ def test_a_second_process_is_refused_by_the_name_of_the_first(index, begun):
     said = " ".join(second.stderr.split())
     assert f"ingest by process {begun.pid} on {socket.gethostname()}, since 2" in said
     assert "--take-over" in said
+    index.let_go()
     assert begun.wait() == 0
 
 
@@ -69,6 +70,7 @@ def test_deleting_the_lease_by_hand_breaks_nothing(index, begun, uninterrupted):
     second = ingest_beside(index)
     # The store, or a number that is taken, refuses whom the lease would have refused.
     assert second.returncode in {0, 4, 5, LOCKED}, second.stderr
+    index.let_go()
     assert begun.wait() in {0, 4, 5, LOCKED}
     last = ingest_beside(index)
     assert last.returncode == 0, last.stderr
@@ -194,6 +196,15 @@ def test_a_holder_puts_back_what_was_spoilt_and_yields_to_whoever_was_faster():
             assert workspace.read(f"{FOLDER}/00000001.released") is None
 
 
+def own_lease(workspace_url):
+    """The lease that a run of this process holds there; those of others may be just ending."""
+    threads = [thread for thread in threading.enumerate() if thread.name == "lease"]
+    leases = [thread._target.__self__ for thread in threads]
+    [lease] = [lease for lease in leases if lease._workspace.url == workspace_url]
+    assert isinstance(lease, Lease)
+    return lease
+
+
 def test_a_run_that_was_taken_over_stops(tmp_path):
     rehearsal = Rehearsal(tmp_path)
     rehearsal.write(made_up_texts(30))
@@ -204,10 +215,7 @@ def test_a_run_that_was_taken_over_stops(tmp_path):
         if not lost and progress.applied:
             lost.append(take_lease(workspace_of(settings), "rehearsal", "test", take_over=True))
             # As the heartbeat does every ten seconds.
-            thread = next(t for t in threading.enumerate() if t.name == "lease")
-            lease = thread._target.__self__
-            assert isinstance(lease, Lease)
-            lease._beat()
+            own_lease(workspace_of(settings).url)._beat()
 
     executor = InlineExecutor()
     with pytest.raises(ShardOwnedElsewhereError, match="took over"):

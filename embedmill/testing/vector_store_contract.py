@@ -16,7 +16,7 @@ processes use at once :class:`SharedStoreContract`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 import numpy as np
@@ -343,7 +343,7 @@ class SharedStoreContract(VectorStoreContract):
             # Until both were seen; that it ends at all shows in the assertion.
             for number in range(4000):
                 store.set_alias("live", ("newer", "notes")[number % 2])
-                if number > 40 and len(seen) > 40:
+                if number > 40 and len(seen) > 40 and _versions(seen) == {"notes", "newer"}:
                     break
             ended.set()
 
@@ -353,7 +353,7 @@ class SharedStoreContract(VectorStoreContract):
                 threading.Thread(target=switch),
             ]
         )
-        assert {name for _, versions in seen for name in versions} == {"notes", "newer"}
+        assert _versions(seen) == {"notes", "newer"}
         assert all(count == 20 and len(versions) == 1 for count, versions in seen)
         for reader in readers:
             reader.close()
@@ -372,6 +372,10 @@ def _seen(store: VectorStore) -> tuple[int, set[str]]:
     """How many records a reader of the alias finds, and of which versions."""
     hits = store.search("live", unit_vectors(1)[0], 30)
     return len(hits), {hit.payload["version"] for hit in hits}
+
+
+def _versions(seen: Iterable[tuple[int, set[str]]]) -> set[str]:
+    return {name for _, versions in seen for name in versions}
 
 
 def _run(threads: Sequence[threading.Thread]) -> None:

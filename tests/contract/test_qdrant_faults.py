@@ -50,7 +50,7 @@ REPLIES = [
 # The work is done, and the reply does not say so.
 SILENCES = [
     ("drop-reply", {}),
-    ("slow-reply", {"seconds": 1.4}),
+    ("slow-reply", {"seconds": 3600}),
     ("cut-reply", {}),
     ("error-reply", {}),
     ("error-reply", {"value": "502"}),

@@ -419,7 +419,7 @@ class TestGrpc:
         rig = rig()
         with grpc_front(rig.server) as (front, port):
             front.rig = rig
-            front.store = rig.filled(0, prefer_grpc=True, grpc_port=port, timeout_s=2)
+            front.store = rig.filled(0, prefer_grpc=True, grpc_port=port)
             yield front
 
     @pytest.mark.parametrize(

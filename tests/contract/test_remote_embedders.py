@@ -53,7 +53,7 @@ def test_each_text_has_its_own_vector_and_its_tokens_are_counted(rig):
 def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(rig):
     rig = rig({"do": "slow", "times": 0, "seconds": 0.05})
     texts = [f"text number {number}" for number in range(40)]
-    inside, most, lock = 0, 0, threading.Lock()
+    inside, most, lock, all_inside = 0, 0, threading.Lock(), threading.Event()
     embedder = rig.embedder(inputs_per_request=3, requests_at_a_time=8)
     requests = embedder._endpoint._requests
     post = requests.post
@@ -63,6 +63,10 @@ def test_several_requests_are_under_way_at_a_time_and_each_vector_finds_its_row(
         with lock:
             inside += 1
             most = max(most, inside)
+            if inside == 8:
+                all_inside.set()
+        # Threads begin when the machine lets them: none is over before all have begun.
+        assert all_inside.wait(20)
         try:
             return post(*arguments, **more)
         finally:

@@ -25,8 +25,8 @@ class Qdrant:
         self.rig.server.__enter__()
         self.close = self.rig.close
 
-    def filled(self, pace):
-        store = self.rig.store(records_per_request=5, timeout_s=1, pace=pace)
+    def filled(self, pace, **more):
+        store = self.rig.store(records_per_request=5, pace=pace, **more)
         store.create_collection("notes", qdrant_rig.UNIT)
         return store
 
@@ -45,8 +45,8 @@ class Pinecone:
         self.rig = self._rigs.__enter__()()
         self.close = lambda: self._rigs.__exit__(None, None, None)
 
-    def filled(self, pace):
-        return self.rig.with_notes(timeout_s=0.4, pace=pace)
+    def filled(self, pace, **more):
+        return self.rig.with_notes(pace=pace, **more)
 
     def plan(self, at, do, *, call, **more):
         done = self.rig.calls(at)
@@ -67,8 +67,8 @@ class Weaviate:
         self.rig.server.__enter__()
         self.close = self.rig.close
 
-    def filled(self, pace):
-        store = self.rig.store(records_per_request=5, timeout_s=1, pace=pace)
+    def filled(self, pace, **more):
+        store = self.rig.store(records_per_request=5, pace=pace, **more)
         store.create_collection("notes", weaviate_rig.UNIT)
         return store
 
@@ -125,8 +125,8 @@ def test_a_write_whose_end_is_not_known_is_made_again(at, pace, do):
 
 
 def test_a_reply_that_does_not_come_in_time_slows_down(at, pace):
-    store = at.filled(pace)
-    at.plan(at.route, "slow-reply", call=1, seconds=1.2)
+    store = at.filled(pace, timeout_s=1)
+    at.plan(at.route, "slow-reply", call=1, seconds=3600)
     assert list(store.upsert("notes", a_batch(25))) == []
     assert at.written() == as_text(record_ids(25))
     assert pace.take_counts().halvings == 1

@@ -40,7 +40,7 @@ REFUSALS = [
 # The work is done, and the reply does not say so.
 SILENCES = [
     ("drop-reply", {}),
-    ("slow-reply", {"seconds": 1.4}),
+    ("slow-reply", {"seconds": 3600}),
     ("cut-reply", {}),
     ("error-reply", {}),
 ]

@@ -19,7 +19,7 @@ def index(small_index, plain_http):
     """A small index whose store is on a fake server."""
     index = small_index()
     with QdrantServer() as server:
-        values = {"kind": "qdrant", "url": server.url, "timeout_s": 1, "records_per_request": 4}
+        values = {"kind": "qdrant", "url": server.url, "records_per_request": 4}
         settings = QdrantServerSettings.model_validate(values)
         index.wrappers["store"] = lambda _: QdrantStore(settings)
         index.server = server

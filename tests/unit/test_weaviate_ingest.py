@@ -25,7 +25,7 @@ def index(small_index, plain_http, monkeypatch):
     index = small_index()
     with WeaviateServer() as server:
         values = {"url": server.url, "grpc_url": server.grpc_url, "records_per_request": 4}
-        settings = WeaviateSettings.model_validate({"kind": "weaviate", "timeout_s": 1, **values})
+        settings = WeaviateSettings.model_validate({"kind": "weaviate", **values})
         index.wrappers["store"] = lambda _: WeaviateStore(settings)
         index.server = server
         index.store = WeaviateStore(settings)

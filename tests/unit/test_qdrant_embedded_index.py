@@ -176,8 +176,11 @@ def test_whoever_is_killed_meanwhile_the_collection_stays_whole(tmp_path, delay_
         child = psutil.Process(int(owner.stdout.readline()))
         owner.send_signal(signal.SIGKILL)
         owner.wait()
+    # It must not come to its end before we have looked.
+    child.suspend()
     with pytest.raises(IndexLockedError, match="which makes its search index"):
         QdrantEmbeddedStore(settings(tmp_path))
+    child.resume()
     # Somewhere in the middle, a little further every time.
     time.sleep(delay_s)
     child.kill()

@@ -2,7 +2,7 @@
 
 The words of a language come again and again: 512 texts of 140 words have some hundred different
 ones. Parting and numbering them in Arrow takes less than half the time of asking a dictionary for
-each: counting such a text takes 7.5 us, not 15.8; hashing its words 9.6 us, not 25.1.
+each: counting such a text takes 7.5 us, not 15.8.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class TextPieces:
 
     def sums(self, sizes: Integers) -> Integers:
         """For every text the sum over its pieces of what is given for each different one."""
+        if (sizes == 1).all():
+            return np.diff(self.ends, prepend=0)
         totals = np.append(0, np.cumsum(sizes[self.numbers]))
         found: Integers = np.diff(totals[self.ends], prepend=0)
         return found
@@ -62,6 +64,8 @@ class TextPieces:
         Args:
             sizes: how many parts each different piece has.
         """
+        if (sizes == 1).all():
+            return self.numbers
         counts = sizes[self.numbers]
         # Of each piece: where its parts stand among those of distinct pieces, and where they go.
         sources, targets = (np.cumsum(sizes) - sizes)[self.numbers], np.cumsum(counts) - counts

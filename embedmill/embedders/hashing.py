@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 from typing import TypeAlias
@@ -17,11 +18,24 @@ from embedmill.recipe import EmbeddingRecipe, Metric
 from embedmill.settings import HashingEmbedderSettings
 from embedmill.text_pieces import Integers, TextPieces
 
-_Codes: TypeAlias = npt.NDArray[np.int64]
+_Sums: TypeAlias = npt.NDArray[np.float64]
 # Codes of marks that are no words; they are not hashed.
 _NO_WORD = -1
 # Buckets counted at once: 32 MB of float64.
 _SLICE_CELLS = 4_194_304
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Different words: each is hashed once, and its texts only add it up.
+
+    Attributes:
+        buckets: that each adds to.
+        signs: what it adds: 1, -1, or 0 for marks that are no words.
+    """
+
+    buckets: Integers
+    signs: _Sums
 
 
 def hashing_recipe(settings: HashingEmbedderSettings, metric: Metric) -> EmbeddingRecipe:
@@ -71,60 +85,67 @@ class HashingEmbedder:
     def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         """Embed ``texts``; see :class:`~embedmill.embedder.Embedder`."""
         prompt, limit = self._prompts[role], self.recipe.max_tokens
-        whole = [prompt + text for text in texts]
-        codes, sizes = self._codes_of(whole)
+        whole = [prompt + text for text in texts] if prompt else texts
+        pieces = TextPieces.of(whole)
+        made = list(map(self._codes.__getitem__, pieces.distinct))
+        parts = np.fromiter(map(len, made), np.int64, len(made))
+        words = self._hashed(np.fromiter(chain.from_iterable(made), np.int64, int(parts.sum())))
+        places, sizes = pieces.spread(parts), pieces.sums(parts)
         kept = np.minimum(sizes, limit)
-        if len(codes) > kept.sum():
-            codes = codes[_places(sizes) < limit]
-        ends = np.append(0, np.cumsum(kept))
-        step = self._rows_per_slice
-        parts = [np.empty((0, self.recipe.dimension), np.float32)]
-        for at in range(0, len(texts), step):
-            rows = slice(at, at + step)
-            some = codes[ends[at] : ends[min(at + step, len(texts))]]
-            parts.append(self._vectors(whole[rows], some, kept[rows]))
-        vectors, failures = checked_rows(np.concatenate(parts), self.recipe)
+        if len(places) > kept.sum():
+            places = places[_places(sizes) < limit]
+        vectors, failures = checked_rows(self._vectors(whole, words, places, kept), self.recipe)
         blank = [row for row, text in enumerate(texts) if not text or text.isspace()]
         failures |= {row: PermanentError("the text is blank", code="blank") for row in blank}
         vectors[blank] = np.nan
         kept[list(failures)] = 0
         return EmbeddedTexts(vectors, failures, int(kept.sum()), int((sizes > limit).sum()))
 
-    def _codes_of(self, texts: Sequence[str]) -> tuple[_Codes, Integers]:
-        """The code of every token of some texts, and how many tokens each text has."""
-        pieces = TextPieces.of(texts)
-        made = list(map(self._codes.__getitem__, pieces.distinct))
-        sizes = np.fromiter(map(len, made), np.int64, len(made))
-        codes = np.fromiter(chain.from_iterable(made), np.int64, int(sizes.sum()))
-        return codes[pieces.spread(sizes)], pieces.sums(sizes)
+    def _hashed(self, codes: Integers) -> _Words:
+        """What tokens add, and where: the lowest bit is the sign, the others name the bucket."""
+        signs = np.where(codes == _NO_WORD, 0.0, 1.0 - 2.0 * (codes & 1))
+        return _Words((codes >> 1) % self.recipe.dimension, signs)
 
-    def _vectors(self, texts: list[str], codes: _Codes, sizes: Integers) -> Vectors:
-        dimension = self.recipe.dimension
-        row_of = np.repeat(np.arange(len(texts)), sizes)
-        words = codes != _NO_WORD
-        table = _signed_counts(codes[words], row_of[words], (len(texts), dimension))
-        norms = np.linalg.norm(table, axis=1)
-        for row in np.flatnonzero(norms == 0):
-            tokens = words_of(texts[row])[: self.recipe.max_tokens]
-            whole = np.array([_code(" ".join(tokens))])
-            table[row] = _signed_counts(whole, np.zeros(1, np.int64), (1, dimension))[0]
-            norms[row] = 1.0
-        vectors: Vectors = (table / norms[:, None]).astype(np.float32)
+    def _vectors(
+        self, texts: Sequence[str], words: _Words, places: Integers, sizes: Integers
+    ) -> Vectors:
+        """Normalised sums of the words of each text.
+
+        Args:
+            texts: to embed.
+            words: different ones.
+            places: in ``words``, of every token of every text.
+            sizes: tokens of each text.
+        """
+        ends = np.append(0, np.cumsum(sizes))
+        vectors = np.empty((len(texts), self.recipe.dimension), np.float32)
+        for at in range(0, len(texts), self._rows_per_slice):
+            rows = slice(at, min(at + self._rows_per_slice, len(texts)))
+            found = self._summed(words, places[ends[rows.start] : ends[rows.stop]], sizes[rows])
+            norms = np.linalg.norm(found, axis=1)
+            for row in np.flatnonzero(norms == 0):
+                found[row], norms[row] = self._whole(texts[at + int(row)]), 1.0
+            np.divide(found, norms[:, None], out=vectors[rows], casting="same_kind")
         return vectors
+
+    def _summed(self, words: _Words, places: Integers, sizes: Integers) -> _Sums:
+        """Words summed up into buckets, text by text."""
+        shape = len(sizes), self.recipe.dimension
+        cells = np.repeat(np.arange(len(sizes)) * shape[1], sizes)
+        cells += words.buckets[places]
+        counts = np.bincount(cells, weights=words.signs[places], minlength=shape[0] * shape[1])
+        # numpy's stubs say integers here whatever the weights are.
+        sums: _Sums = counts.astype(np.float64, copy=False).reshape(shape)
+        return sums
+
+    def _whole(self, text: str) -> _Sums:
+        """A text in which nothing counts, as one word."""
+        tokens = words_of(text)[: self.recipe.max_tokens]
+        one = self._hashed(np.array([_code(" ".join(tokens))]))
+        row: _Sums = self._summed(one, np.zeros(1, np.int64), np.ones(1, np.int64))[0]
+        return row
 
 
 def _places(sizes: Integers) -> Integers:
     """0, 1, 2, ... for every text anew, as many as it has tokens."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-
-
-def _signed_counts(
-    codes: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], shape: tuple[int, int]
-) -> npt.NDArray[np.float64]:
-    """Sum +1 or -1 (lowest bit) into the bucket that the other bits name, row by row."""
-    signs = 1.0 - 2.0 * (codes & 1)
-    buckets = (codes >> 1) % shape[1]
-    cells = rows * shape[1] + buckets
-    sums = np.bincount(cells, weights=signs, minlength=shape[0] * shape[1])
-    # numpy's stubs say integers here whatever the weights are.
-    return sums.astype(np.float64, copy=False).reshape(shape)

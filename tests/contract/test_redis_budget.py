@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("redis")
@@ -104,7 +104,7 @@ def maybe(lowest, highest):
         price=st.integers(0, 10**6),
     ),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_it_decides_as_the_one_in_this_process(make_forever, taken, limits):
     here, there = RateBudget(limits, taken[0][2]), make_forever(limits)
     for deed, ticket, now, seed in taken:

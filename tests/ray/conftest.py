@@ -1,6 +1,7 @@
 """One Ray for all tests of this folder; each test leaves it without a worker."""
 
 import os
+import signal
 import time
 
 import psutil
@@ -27,7 +28,7 @@ def ray_session():
     yield session
     session.close()
     left = [child for child in psutil.Process().children() if child.pid not in before]
-    assert psutil.wait_procs(left, timeout=10)[1] == []
+    assert psutil.wait_procs(left, timeout=30)[1] == []
 
 
 @pytest.fixture
@@ -45,6 +46,24 @@ def open_executor(ray_session):
     for executor in opened:
         executor.close()
     assert eventually(lambda: worker_processes() == [])
+
+
+@pytest.fixture
+def kill_worker():
+    """Kills the process of a worker that has answered; which one may be on its way still."""
+
+    def kill(executor, pool, worker):
+        process = None
+
+        def known():
+            nonlocal process
+            process = executor.process_of(pool, worker)
+            return process is not None
+
+        assert eventually(known)
+        os.kill(process, signal.SIGKILL)
+
+    return kill
 
 
 @pytest.fixture
@@ -82,7 +101,7 @@ def worker_processes():
     return found
 
 
-def eventually(holds, timeout_s=10.0):
+def eventually(holds, timeout_s=30.0):
     """Whether something comes to hold in time."""
     deadline = time.monotonic() + timeout_s
     while not holds():

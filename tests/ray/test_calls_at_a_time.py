@@ -1,7 +1,6 @@
 """Real workers that run several calls at a time: who waits for whom, and what a death costs."""
 
 import os
-import signal
 import threading
 import time
 
@@ -136,16 +135,18 @@ def settings_for(rehearsal, server, **embedder):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_segments_of_one_request_use_all_requests_at_a_time(open_executor, rehearsal, killed):
+def test_segments_of_one_request_use_all_requests_at_a_time(
+    open_executor, rehearsal, kill_worker, killed
+):
     texts = made_up_texts(120, longest=40)
     rehearsal.write(texts)
     executor = open_executor()
 
-    def kill():
+    def met():
         if killed:
-            os.kill(executor.process_of("embed", 0), signal.SIGKILL)
+            kill_worker(executor, "embed", 0)
 
-    with Crowd(4, kill) as server:
+    with Crowd(4, met) as server:
         settings = settings_for(rehearsal, server, requests_at_a_time=4)
         report = ingest(settings, executor)
         executor.close()

@@ -1,8 +1,6 @@
 """Many real workers on Ray under one rate budget: what the provider sees, and who may die."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -122,23 +120,23 @@ def test_one_refusal_cools_all_workers_down_and_is_the_last(open_executor):
     assert 1.4 <= max(gaps) <= 3
 
 
-def test_the_place_of_a_worker_that_was_killed_is_free_again(open_executor):
+def test_the_place_of_a_worker_that_was_killed_is_free_again(open_executor, kill_worker):
     executor = open_executor()
     with counting_server() as server:
         senders = Senders(executor, server, Limits(concurrent=1), workers=2, hold_s=2.0)
         senders.one(0, "hold")
-        os.kill(executor.process_of("send", 0), signal.SIGKILL)
+        kill_worker(executor, "send", 0)
         began = time.monotonic()
         senders.one(1, "hold")
         assert time.monotonic() - began < 10
 
 
-def test_the_budget_goes_on_when_the_process_that_keeps_it_is_killed(open_executor):
+def test_the_budget_goes_on_when_the_process_that_keeps_it_is_killed(open_executor, kill_worker):
     executor = open_executor()
     with counting_server() as server:
         senders = Senders(executor, server, Limits(requests=100), workers=1)
         senders.one(0, "hold")
-        os.kill(executor.process_of("budget", 0), signal.SIGKILL)
+        kill_worker(executor, "budget", 0)
         senders.one(0, "hold")
 
 

@@ -125,10 +125,11 @@ def test_without_overlap_no_character_is_in_two_chunks():
 )
 @pytest.mark.parametrize("kind", ["text", "markdown", "code"])
 def test_long_runs_are_cut_in_seconds(text, kind):
-    started = time.monotonic()
+    # Of the processor: the machine may be busy with other things.
+    started = time.process_time()
     chunks = chunks_of(text, kind, MINILM, "python")
-    # Each takes about a second alone; the machine may be busy.
-    assert time.monotonic() - started < 30
+    # Each takes about a second.
+    assert time.process_time() - started < 30
     assert_invariants(text, chunks, 256)
     # An unbroken run may be one unknown token, but not one chunk of any length.
     assert max(len(chunk.text) for chunk in chunks) <= 16 * 254

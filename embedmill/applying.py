@@ -168,7 +168,7 @@ class SegmentApplier:
             # The other run may be further, and what was just written older than what it wrote.
             raise ShardOwnedElsewhereError(
                 f"another run has applied segment {key} meanwhile: two runs write to this index",
-                hint="let the other one end, then run: embedmill audit --repair",
+                hint="let the other one end, then run: embedmill audit --repair -c SETTINGS",
             )
         self._unfinished.pop(key.shard, None)
 

@@ -214,12 +214,12 @@ def _what_next(embedder: Mapping[str, Any]) -> str:
     if "revision" in embedder and embedder["kind"] != "sentence_transformers":
         return (
             f"{away}; if the model is a new one, say so (embedder.revision: a new word) and build "
-            "a new version with: embedmill reembed CONFIG"
+            "a new version with: embedmill reembed SETTINGS"
         )
     return (
         f"{away}; what it may move by is gates.min_canary_cosine; to go on with the model as it is "
         "now, build a new version under another recipe (model, revision) with: embedmill reembed "
-        "CONFIG"
+        "SETTINGS"
     )
 
 

@@ -159,7 +159,7 @@ class IndexReader:
             raise RefusedError(
                 f"{view.version.name} has no canary to compare with",
                 code="no-contract",
-                hint="make one with: embedmill evaluate CONFIG",
+                hint="make one with: embedmill evaluate SETTINGS",
             )
         now = embedded_canary(view.embedder, then.embedder, then.created)
         refuse_drift(then, now, self._settings.gates.min_canary_cosine)

@@ -238,7 +238,7 @@ class JobDesk:
             f"embedding job {key} ({job.handle and job.handle.job_id}) should have ended long "
             f"ago; its last status: {job.state and job.state.raw_status}",
             code="overdue",
-            hint=f"ask the provider, or give it up with: embedmill jobs cancel {key}",
+            hint=f"ask the provider, or give it up with: embedmill jobs cancel {key} -c SETTINGS",
         )
 
     def step(self, key: str) -> Ending | None:

@@ -138,7 +138,7 @@ class ManifestState:
         if not known:
             raise RefusedError(
                 f"there is no version v{number}: the index has none yet",
-                hint="run embedmill ingest first",
+                hint="run embedmill ingest SETTINGS first",
             )
         raise RefusedError(f"there is no version v{number}; there are: {known}")
 

@@ -133,7 +133,7 @@ def mirror(manifest: Manifest, store: VectorStore, index: str) -> bool:
     raise StopRunError(
         f"the alias {index!r} is moved by others all the time",
         code="alias",
-        hint="see who publishes this index: embedmill versions",
+        hint="see who publishes this index: embedmill versions -c SETTINGS",
     )
 
 
@@ -170,7 +170,7 @@ def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
         if version.published is None:
             raise RefusedError(
                 f"{version.name} was never published; there is no way back to it",
-                hint=f"to publish it: embedmill publish {version.number}",
+                hint=f"to publish it: embedmill publish {version.number} -c SETTINGS",
             )
         return version
     if published is not None and _last_event(published) == "restored":
@@ -206,7 +206,7 @@ def _no_way_back() -> RefusedError:
     return RefusedError(
         "there is no earlier version to go back to: none was published before, or they were pruned",
         code="no-way-back",
-        hint="see what there is with: embedmill versions",
+        hint="see what there is with: embedmill versions -c SETTINGS",
     )
 
 

@@ -78,7 +78,7 @@ def contract_of(workspace: Workspace, index: str, version: IndexVersion) -> Quer
             f"{version.name} of index {index!r} has no query contract: nothing was embedded under "
             "its recipe since contracts exist",
             code="no-contract",
-            hint="make it from the model as it is now with: embedmill evaluate CONFIG",
+            hint="make it from the model as it is now with: embedmill evaluate SETTINGS",
         )
     return QueryContract(index, version.name, version.collection, canary)
 

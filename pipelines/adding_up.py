@@ -27,8 +27,8 @@ def require_sums(workspace: Workspace, report: RunReport) -> None:
     if problems:
         raise CountsMismatchError(
             "the counts of this run do not add up: " + "; ".join(problems),
-            hint="see what differs with: embedmill audit; put it right with: embedmill audit "
-            "--repair (nothing is embedded for it)",
+            hint="see what differs with: embedmill audit -c SETTINGS; put it right with: embedmill "
+            "audit --repair -c SETTINGS (nothing is embedded for it)",
         )
     documents, chunks = report.documents, report.chunks
     # A few rows that die while others live are to blame themselves.

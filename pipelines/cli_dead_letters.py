@@ -25,6 +25,7 @@ from pipelines.cli_options import (
     print_lines,
     reports_errors,
     settings_from,
+    to_type,
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import LocalOption, TakeOverOption, finish, running
@@ -48,7 +49,8 @@ def _selected(
     version = Manifest(workspace, settings.index).read().current
     if version is None:
         raise RefusedError(
-            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+            f"index {settings.index!r} has no versions yet",
+            hint="run embedmill ingest SETTINGS first",
         )
     letters = [
         item
@@ -59,7 +61,7 @@ def _selected(
     if unknown:
         raise RefusedError(
             f"no open dead letter has the id {', '.join(sorted(unknown))}",
-            hint="see the ids with: embedmill dlq list --all",
+            hint="see the ids with: embedmill dlq list --all -c SETTINGS",
         )
     return [item for item in letters if not ids or item.letter.id in ids]
 
@@ -90,7 +92,10 @@ def list_letters(
         print_lines(f"  {_line(item.letter)}" for item in shown)
         if len(shown) < len(group):
             out.print(f"  and {len(group) - len(shown):,} more (--all)")
-    out.print("put the rows right, then: embedmill dlq replay, or the same ingest again")
+    what_next = (
+        "put the rows right, then: embedmill dlq replay -c SETTINGS, or the same ingest again"
+    )
+    print_lines([to_type(what_next)])
 
 
 def _line(letter: DeadLetter) -> str:

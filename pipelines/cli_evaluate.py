@@ -36,6 +36,7 @@ from pipelines.cli_options import (
     reports_errors,
     settings_from,
     settings_path,
+    to_type,
     version_number,
 )
 from pipelines.cli_reading import print_json
@@ -126,7 +127,7 @@ def gates_table(results: tuple[GateResult, ...]) -> Table:
     """The verdicts, one line each."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     for result in results:
-        table.add_row(_MARKS[result.verdict], result.name, Text(result.message))
+        table.add_row(_MARKS[result.verdict], result.name, Text(to_type(result.message)))
     return table
 
 

@@ -47,7 +47,8 @@ def _version(settings: Settings) -> IndexVersion:
     version = meant[-1] if meant else state.newest
     if version is None:
         raise RefusedError(
-            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+            f"index {settings.index!r} has no versions yet",
+            hint="run embedmill ingest SETTINGS first",
         )
     return version
 
@@ -70,7 +71,8 @@ def _one(records: JobRecords, key: str) -> JobRecord:
         if record.intent.key == key:
             return record
     raise RefusedError(
-        f"there is no embedding job {key}", hint="see the keys with: embedmill jobs list"
+        f"there is no embedding job {key}",
+        hint="see the keys with: embedmill jobs list -c SETTINGS",
     )
 
 

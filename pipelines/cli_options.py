@@ -6,7 +6,9 @@ import functools
 import logging
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, NoReturn, ParamSpec, TypeVar
 
@@ -35,6 +37,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 out = Terminal()
 err = Terminal(stderr=True)
+# Of this command, once it has read them.
+_settings_file: ContextVar[Path | None] = ContextVar("_settings_file", default=None)
+# Settings in a command that a text tells to type.
+_PLACEHOLDER = re.compile(r"(\bembedmill (?:[\w.-]+ )+)SETTINGS\b")
 DEFAULT_CONFIG = Path("embedmill.yaml")
 CONFIG_VARIABLE = "EMBEDMILL_CONFIG"
 
@@ -96,6 +102,7 @@ def settings_path(argument: Path | None, named: Path | None) -> Path:
 
 def settings_from(config: Path, overrides: list[str] | None, index: str | None = None) -> Settings:
     """Load settings with the overrides of the command line."""
+    _settings_file.set(config)
     more = [f"index={index}"] if index else []
     return load_settings(config, [*(overrides or []), *more])
 
@@ -140,6 +147,14 @@ def version_number(text: str | None) -> int | None:
     return int(digits)
 
 
+def to_type(text: str) -> str:
+    """What somebody is told, with the settings file of this command in what they are to type."""
+    file = _settings_file.get()
+    if file is None:
+        return text
+    return _PLACEHOLDER.sub(lambda found: found[1] + shlex.quote(str(file)), text)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are, however wide."""
     for line in lines:
@@ -163,12 +178,12 @@ def exit_status(error: EmbedmillError) -> int:
 
 def fail(error: EmbedmillError) -> NoReturn:
     """Print an error and what to do next; end the command."""
-    err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    err.print(f"error: {to_type(str(error))}", markup=False, highlight=False, soft_wrap=True)
     hint = error.hint
     if not hint and isinstance(error, TransientError | OutcomeUnknownError):
         hint = "see whether what did not answer is there, then run the same command again"
     if hint:
-        err.print(f"  next: {hint}", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"  next: {to_type(hint)}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(exit_status(error))
 
 
@@ -177,6 +192,7 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        _settings_file.set(None)
         try:
             return command(*args, **kwargs)
         except EmbedmillError as error:

@@ -30,6 +30,7 @@ from pipelines.cli_options import (
     print_lines,
     reports_errors,
     settings_from,
+    to_type,
 )
 from pipelines.summary import fills, summary
 from pipelines.terminal import visible
@@ -133,7 +134,7 @@ def status(
         out.print(f"index {settings.index!r} has had no run yet")
         return
     for run, report in runs:
-        print_lines(_ended(run, by) if report is None else summary(report))
+        print_lines(map(to_type, _ended(run, by) if report is None else summary(report)))
     waiting = str(left) if left else "no segments between the layers"
     out.print(f"left: {waiting}", highlight=False)
     well = all(report and report.status in {"succeeded", "partial"} for _, report in runs)

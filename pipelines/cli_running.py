@@ -18,7 +18,7 @@ from embedmill.executor import Executor
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from embedmill.waiting_executor import WaitingExecutor
-from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines
+from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines, to_type
 from pipelines.cli_reading import print_json
 from pipelines.deferred_executor import DeferredExecutor
 from pipelines.progress import shown
@@ -139,7 +139,7 @@ def finish(report: RunReport, *, as_json: bool, tolerate_dead: bool = False) -> 
     if as_json:
         print_json(report.to_json())
     else:
-        print_lines(summary(report))
+        print_lines(map(to_type, summary(report)))
     if report.status == "waiting":
         raise typer.Exit(WAITING)
     raise typer.Exit(DEAD_LETTERS if report.dead_letters and not tolerate_dead else OK)

@@ -208,7 +208,7 @@ def _nowhere(
     if not missing:
         return RefusedError(
             f"index {settings.index!r} has no versions with data",
-            hint="run embedmill ingest first",
+            hint="run embedmill ingest SETTINGS first",
         )
     seen = state.published.number if state.published else 0
     return missing.get(seen, missing[max(missing)])

@@ -119,7 +119,8 @@ def version_to_read(settings: Settings, number: int | None) -> IndexVersion:
     found = state.version(number) if number is not None else state.published or state.newest
     if found is None:
         raise RefusedError(
-            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+            f"index {settings.index!r} has no versions yet",
+            hint="run embedmill ingest SETTINGS first",
         )
     if found.pruned is not None:
         raise RefusedError(

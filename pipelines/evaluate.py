@@ -93,7 +93,8 @@ def evaluate(
     state = Manifest(workspace, settings.index).read()
     if not state.versions:
         raise RefusedError(
-            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+            f"index {settings.index!r} has no versions yet",
+            hint="run embedmill ingest SETTINGS first",
         )
     candidate = state.versions[-1] if version is None else state.version(version)
     rival = state.published

@@ -311,7 +311,8 @@ def open_version(
     manifest = Manifest(workspace, settings.index)
     if pipeline != "ingest" and not manifest.read().versions:
         raise RefusedError(
-            f"index {settings.index!r} has no versions yet", hint="run embedmill ingest first"
+            f"index {settings.index!r} has no versions yet",
+            hint="run embedmill ingest SETTINGS first",
         )
     with _held(settings, pipeline, options, "lease") as lease:
         wanted = recipes_of(settings)

@@ -226,8 +226,8 @@ def _require_passed(
         f"{target.name} does not pass {len(failed)} of {len(results)} gates; readers see what they "
         f"saw:\n{listed}",
         code="gates",
-        hint="see all figures with embedmill evaluate; mend what is wrong, change gates in the "
-        "settings, or publish all the same with --force",
+        hint="see all figures with: embedmill evaluate SETTINGS; mend what is wrong, change gates "
+        "in the settings, or publish all the same with --force",
     )
 
 

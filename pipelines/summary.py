@@ -65,7 +65,7 @@ def _counted(report: RunReport) -> Iterator[str]:
     if report.writes.requests:
         yield f"writes     {_told(report.writes)}"
     if report.jobs:
-        yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list)"
+        yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list -c SETTINGS)"
     if report.stored_records >= 0:
         yield f"index      {_standing(report)}"
     yield from _gates(report)

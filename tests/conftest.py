@@ -1,3 +1,4 @@
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -5,6 +6,25 @@ import certifi
 import pytest
 
 from embedmill.parquet_files import from_parquet, schema_of
+
+# How wide and how colourful the output is to be, and what else somebody has set for the commands of
+# an index: tests read what is printed where nobody has. Some of it is read when rich and typer are
+# imported, so this comes first.
+for name in (
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "EMBEDMILL_CONFIG",
+    "FORCE_COLOR",
+    "GITHUB_ACTIONS",
+    "LINES",
+    "NO_COLOR",
+    "PY_COLORS",
+    "RAY_ADDRESS",
+    "TERMINAL_WIDTH",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+):
+    os.environ.pop(name, None)
 
 # Bytes. Larger files are what a test is about, and are read as often as it says.
 SMALL_FILE = 32 * 2**10

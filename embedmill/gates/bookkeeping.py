@@ -16,6 +16,11 @@ from embedmill.open_letters import open_letters
 from embedmill.plain_numbers import number_of
 from embedmill.segment import SegmentKey
 
+_WAY_OUT = (
+    "see which with: embedmill audit -c SETTINGS, put it right with: embedmill audit --repair "
+    "-c SETTINGS"
+)
+
 
 @dataclass(slots=True)
 class LedgerBooks:
@@ -94,9 +99,7 @@ def records_gate(subject: Subject, books: LedgerBooks, *, most_ids: float = math
     found = f"the ledger has {number_of(expected.count, 'record')}, the store counts {counted:,}"
     if counted == expected.count:
         found += ", but they are not the same"
-    message = (
-        f"{found}; see which with: embedmill audit, put it right with: embedmill audit --repair"
-    )
+    message = f"{found}; {_WAY_OUT}"
     return GateResult("records", "failed", figures, {}, message)
 
 
@@ -107,7 +110,7 @@ def _counted_gate(subject: Subject, books: LedgerBooks) -> GateResult:
     if counted != books.records:
         message = (
             f"the ledger has {number_of(books.records, 'record')}, the store counts {counted:,}; "
-            "see which with: embedmill audit, put it right with: embedmill audit --repair"
+            f"{_WAY_OUT}"
         )
     return GateResult("records", verdict(good=counted == books.records), figures, {}, message)
 
@@ -179,7 +182,7 @@ def dead_letters_gate(subject: Subject, books: LedgerBooks) -> GateResult:
     good = dead <= limits.tolerated_dead or share <= limits.max_dead_share
     message = f"without records: {number_of(documents, 'document')}, {number_of(chunks, 'chunk')}"
     if not good:
-        message += "; see why with: embedmill dlq list"
+        message += "; see why with: embedmill dlq list -c SETTINGS"
     figures = {
         "dead_documents": documents,
         "dead_chunks": chunks,

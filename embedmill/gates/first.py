@@ -151,6 +151,7 @@ def refusal_of_first(
         f"{version.name} is complete, and does not pass {len(failed)} of {len(results)} gates; it "
         f"is kept, and not shown to readers:\n{listed}",
         code="gates",
-        hint="see all figures with: embedmill evaluate CONFIG; mend what is wrong and run the same "
-        "command again, or send readers to it all the same: embedmill publish --force",
+        hint="see all figures with: embedmill evaluate SETTINGS; mend what is wrong and run the "
+        "same command again, or send readers to it all the same: embedmill publish --force -c "
+        "SETTINGS",
     )

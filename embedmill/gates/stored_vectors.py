@@ -50,7 +50,7 @@ def read_back_gate(subject: Subject, sample: ChunkSample) -> GateResult:
         message = (
             f"of {number_of(len(sample), 'record')} {missing} are missing, {other_vectors} have "
             f"another vector, {other_payloads} another payload; put it right with: embedmill audit "
-            "--repair"
+            "--repair -c SETTINGS"
         )
     return GateResult(name, verdict(good=not wrong), figures, {}, message)
 
@@ -138,7 +138,7 @@ def reembedding_gate(subject: Subject, sample: ChunkSample) -> GateResult:
     if share < least:
         message += (
             ": the stored ones are mixed up, or were made by another model or with another prompt; "
-            "build the version anew with: embedmill reembed CONFIG"
+            "build the version anew with: embedmill reembed SETTINGS"
         )
     thresholds = {"min_reembedded": least, "cosine": _SAME}
     return GateResult(name, verdict(good=share >= least), figures, thresholds, message)
@@ -186,7 +186,7 @@ def contract_gate(subject: Subject, *, may_begin: bool) -> GateResult:
     else:
         message = (
             "the model has changed behind its name since the version began; put it back, or build "
-            "a new version with: embedmill reembed CONFIG"
+            "a new version with: embedmill reembed SETTINGS"
         )
     figures = {"least_cosine": round(worst, 6), "texts": len(cosines)}
     thresholds = {"min_canary_cosine": least}

@@ -13,26 +13,17 @@ from collections.abc import Iterable, Sequence
 from embedmill.testing.cohere_account import Account, ServerOptions
 from embedmill.testing.cohere_api import CohereApi
 from embedmill.testing.cohere_faults import Fault
-from embedmill.testing.fake_bill import Bill
-from embedmill.testing.fake_server import (
-    FakeServer,
-    command_line,
-    given_faults,
-    serve_until_ended,
-)
 from embedmill.testing.fault_plan import FaultPlan
-from embedmill.testing.request_rates import add_rate_options, rates_given
+from embedmill.testing.provider_server import ProviderServer, serve_provider
 
 __all__ = ["CohereServer", "Fault", "ServerOptions", "main"]
 
 
-class CohereServer(FakeServer[Fault]):
-    """The server, in threads of this process. A context: it serves within the ``with``.
+class CohereServer(ProviderServer[ServerOptions, Fault]):
+    """The server, in threads of this process. A context: it serves within the ``with``."""
 
-    Attributes:
-        account: what it holds.
-        bill: what was charged for.
-    """
+    # Versions are in the paths.
+    prefix = ""
 
     def __init__(
         self,
@@ -48,24 +39,21 @@ class CohereServer(FakeServer[Fault]):
             options: how it behaves otherwise.
             port: 0: any that is free.
         """
-        self.account = Account(options or ServerOptions(), FaultPlan(Fault, faults))
-        self.bill: Bill = self.account.bill
-        super().__init__(CohereApi(self.account), port=port)
-
-    @property
-    def base_url(self) -> str:
-        """Address for a client; versions are in the paths."""
-        return self.url
+        account = Account(options or ServerOptions(), FaultPlan(Fault, faults))
+        super().__init__(account, CohereApi(account), port=port)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; the first line of the output is the base URL."""
-    parser = command_line("cohere_server", __doc__)
-    add_rate_options(parser)
-    given = parser.parse_args(arguments)
-    options = ServerOptions(rates=rates_given(given))
-    server = CohereServer(given_faults(given.faults, Fault), options=options, port=given.port)
-    return serve_until_ended(server, server.base_url)
+    return serve_provider(
+        "cohere_server",
+        __doc__,
+        Fault,
+        lambda faults, rates, port: CohereServer(
+            faults, options=ServerOptions(rates=rates), port=port
+        ),
+        arguments,
+    )
 
 
 if __name__ == "__main__":

@@ -11,15 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from embedmill.testing.fake_bill import Bill
-from embedmill.testing.fake_server import (
-    FakeServer,
-    command_line,
-    given_faults,
-    serve_until_ended,
-)
 from embedmill.testing.fault_plan import FaultPlan
-from embedmill.testing.request_rates import add_rate_options, rates_given
+from embedmill.testing.provider_server import ProviderServer, serve_provider
 from embedmill.testing.voyage_account import Account, ServerOptions
 from embedmill.testing.voyage_api import VoyageApi
 from embedmill.testing.voyage_faults import Fault
@@ -27,13 +20,8 @@ from embedmill.testing.voyage_faults import Fault
 __all__ = ["Fault", "ServerOptions", "VoyageServer", "main"]
 
 
-class VoyageServer(FakeServer[Fault]):
-    """The server, in threads of this process. A context: it serves within the ``with``.
-
-    Attributes:
-        account: what it holds.
-        bill: what was charged for.
-    """
+class VoyageServer(ProviderServer[ServerOptions, Fault]):
+    """The server, in threads of this process. A context: it serves within the ``with``."""
 
     def __init__(
         self,
@@ -49,24 +37,21 @@ class VoyageServer(FakeServer[Fault]):
             options: how it behaves otherwise.
             port: 0: any that is free.
         """
-        self.account = Account(options or ServerOptions(), FaultPlan(Fault, faults))
-        self.bill: Bill = self.account.bill
-        super().__init__(VoyageApi(self.account), port=port)
-
-    @property
-    def base_url(self) -> str:
-        """Address for a client, with ``/v1``."""
-        return f"{self.url}/v1"
+        account = Account(options or ServerOptions(), FaultPlan(Fault, faults))
+        super().__init__(account, VoyageApi(account), port=port)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; the first line of the output is the base URL."""
-    parser = command_line("voyage_server", __doc__)
-    add_rate_options(parser)
-    given = parser.parse_args(arguments)
-    options = ServerOptions(rates=rates_given(given))
-    server = VoyageServer(given_faults(given.faults, Fault), options=options, port=given.port)
-    return serve_until_ended(server, server.base_url)
+    return serve_provider(
+        "voyage_server",
+        __doc__,
+        Fault,
+        lambda faults, rates, port: VoyageServer(
+            faults, options=ServerOptions(rates=rates), port=port
+        ),
+        arguments,
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def test_a_model_may_round_but_not_change(angle, drifts):
         return
     with pytest.raises(ModelDriftError, match=f"cosine {np.cos(angle):.3f}") as caught:
         watching.embed(["b"], "document")
-    assert "embedmill reembed CONFIG" in caught.value.hint
+    assert "embedmill reembed SETTINGS" in caught.value.hint
     # Not one text of ours went to the wrong model, now or at the next try.
     assert ("document", ["b"]) not in later.calls
     with pytest.raises(ModelDriftError):

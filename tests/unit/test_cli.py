@@ -115,8 +115,10 @@ def test_progress_and_warnings_stay_out_of_the_results(shell):
 )
 def test_a_bad_row_is_3_and_its_letter_says_which_line_and_why(shell, row, where, what):
     shell.rows([*FRUIT, row])
-    said(shell.ingest(), 3, "1 dead", "completed with 1 dead letter (see: embedmill dlq list")
-    said(shell.run("dlq", "list", "-c", "s.yaml"), 0, "1 x read", where, what, "dlq replay")
+    said(shell.ingest(), 3, "1 dead", "1 dead letter (see: embedmill dlq list -c s.yaml)")
+    said(
+        shell.run("dlq", "list", "-c", "s.yaml"), 0, "1 x read", where, what, "dlq replay -c s.yaml"
+    )
 
 
 def test_dead_rows_that_are_tolerated_are_0(shell):
@@ -169,6 +171,11 @@ def test_files_of_which_none_matches_are_4_with_the_patterns(shell):
         (["ingest"], ["embedmill.yaml: there is no such file", "--config"]),
         (["dlq", "list", "-c", "s.yaml", "--stage", "reading"], ["'reading' is not one of"]),
         (["nonsense"], ["No such command 'nonsense'"]),
+        (["audit", "s.yaml"], ["unexpected extra argument", "option of this command: -c s.yaml"]),
+        (["search", "x", "s.yaml"], ["option of this command: -c s.yaml"]),
+        (["dlq", "show", "1a", "s.yaml"], ["option of this command: -c s.yaml"]),
+        (["versions", "s.yaml"], ["option of this command: -c s.yaml"]),
+        (["jobs", "s.yaml"], ["option of its commands: embedmill jobs list -c s.yaml"]),
         (["ingest", "s.yaml"], ["memory store is gone when its process ends", "add --local"]),
     ],
 )  # fmt: skip
@@ -179,6 +186,26 @@ def test_wrong_usage_and_wrong_settings_are_2_with_the_way_out(shell, words, par
     assert result.exit_code == 2, result.output
     flat = " ".join(result.output.replace("│", " ").lower().split())
     assert all(part.lower() in flat for part in parts), flat
+
+
+def test_what_cannot_be_read_for_settings_is_told_as_it_is(shell):
+    for words in (
+        ["audit", "rows.jsonl"],
+        ["ingest", "s.yaml", "t.yaml"],
+        ["kinds", "a", "s.yaml"],
+    ):
+        result = shell.run(*words)
+        assert (result.exit_code, "option" in result.output.partition("Error")[2]) == (2, False)
+
+
+def test_what_is_to_be_typed_next_names_the_settings_by_the_path_that_was_given(shell):
+    (shell.folder / "my index").mkdir()
+    (shell.folder / "s.yaml").rename(shell.folder / "my index" / "s.yaml")
+    config = ["-c", "my index/s.yaml"]
+    said(shell.run("jobs", "list", *config), 4, "run embedmill ingest 'my index/s.yaml' first")
+    said(
+        shell.run("rollback", *config), 4, "see what there is with: embedmill versions -c 'my index"
+    )
 
 
 def test_a_wrong_settings_file_is_2_with_the_line(shell):
@@ -240,7 +267,7 @@ def test_a_run_in_which_all_rows_die_is_5_and_publishes_nothing(shell):
         5,
         "all 2 documents of this run died; one of them, rows.jsonl:",
         "Expecting value",
-        "embedmill dlq list",
+        "embedmill dlq list -c s.yaml",
     )
     said(shell.run("search", "x", "-c", "s.yaml"), 4, "no published version", "embedmill ingest")
     assert len(shell.letters()) == 2

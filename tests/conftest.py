@@ -20,6 +20,7 @@ for name in (
     "NO_COLOR",
     "PY_COLORS",
     "RAY_ADDRESS",
+    "TERM",
     "TERMINAL_WIDTH",
     "TTY_COMPATIBLE",
     "TTY_INTERACTIVE",

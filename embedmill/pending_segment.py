@@ -69,12 +69,17 @@ class PendingSegment:
         """How many chunk rows there are."""
         return len(self._chunks)
 
-    def add(self, document: DraftedDocument) -> None:
-        """Append a document; documents never span segments."""
+    def add(self, document: DraftedDocument, key: bytes | None = None) -> None:
+        """Append a document; documents never span segments.
+
+        Args:
+            document: with its chunks.
+            key: of its id, where that is known already.
+        """
         before = document.previous
         row = (
             document.doc_id,
-            doc_key(document.doc_id),
+            key or doc_key(document.doc_id),
             document.deleted,
             document.fingerprint,
             len(self._chunks),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from embedmill.errors import PermanentError
 
@@ -49,6 +49,9 @@ def decode(content: bytes, *, declared: str | None = None, fallback: str | None 
         PermanentError: no encoding fits (``encoding``, with the byte offset), or there are NUL
             characters (``binary``).
     """
+    if declared is None and content.isascii() and b"\0" not in content:
+        # Most documents. To look for marks and to name encodings takes three times as long.
+        return Decoded(content.decode("ascii"), "utf-8")
     marked = marked_encoding(content)
     if marked:
         encoding, skipped = marked
@@ -106,9 +109,8 @@ def _binary(offset: int) -> PermanentError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Text with the encoding that it was in.
+class Decoded(NamedTuple):
+    """Text with the encoding that it was in. A tuple: a third of a dataclass's time to make.
 
     Attributes:
         text: without a leading byte order mark, line ends as they stand.

@@ -283,6 +283,12 @@ def test_segments_close_by_chunks_by_bytes_and_by_documents(monkeypatch):
     assert [len(by_documents.rows(n)) for n in range(3, 6)] == [3, 3, 1]
 
 
+def test_the_first_segments_are_small_and_each_is_four_times_the_one_before():
+    shard = Shard(segment_chunks=20)
+    shard.sync({f"d{n}": "one" for n in range(62)})
+    assert [len(shard.rows(number)) for number in range(5)] == [4, 16, 20, 20, 2]
+
+
 def test_a_document_never_spans_segments_and_has_a_largest_size(monkeypatch):
     monkeypatch.setattr(drafting, "MAX_SEGMENT_CHUNKS", 5)
     shard = Shard(segment_chunks=5)

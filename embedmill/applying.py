@@ -22,7 +22,7 @@ from embedmill.segment import (
     SegmentKey,
     VectorLayer,
 )
-from embedmill.segment_records import CHUNK_COLUMNS, SegmentRecords
+from embedmill.segment_records import CHUNK_COLUMNS, DOC_COLUMNS, SegmentRecords
 from embedmill.vector_store import Rejection, VectorBatch
 
 # Document row, chunk index, code, message.
@@ -30,6 +30,8 @@ LostChunk = tuple[int, int, str, str]
 _SUPERSEDED = ("superseded", "a later segment has the document again")
 
 
+# What records are made of, and where a document stood before.
+_DOC_COLUMNS = (*DOC_COLUMNS, "doc_key", "previous_segment")
 # Records of one call: payloads and vectors of a large segment are not all in memory at once, and
 # the embedded store syncs its files only so often.
 _RECORDS = 4096
@@ -99,6 +101,8 @@ class SegmentApplier:
         self._clock = clock
         self._at_most_s = at_most_s
         self._unfinished: dict[int, _Unfinished] = {}
+        # By shard, the segment that was recorded last and the records of the shard then.
+        self._last: dict[int, tuple[int, int]] = {}
 
     def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
         """Make the collection hold what the segment says, then record it.
@@ -135,7 +139,7 @@ class SegmentApplier:
                 f"run {done.run} has applied segment {key}: two runs write to this index",
                 hint="let the other one end, then run the same command again",
             )
-        docs, chunks, digest = self._chunks.rows(key, CHUNK_COLUMNS)
+        docs, chunks, digest = self._chunks.rows(key, CHUNK_COLUMNS, _DOC_COLUMNS)
         vectors = self._vectors.read(key, digest)
         segment = SegmentRecords(docs, chunks, vectors)
         good = segment.with_vectors()
@@ -171,6 +175,7 @@ class SegmentApplier:
                 hint="let the other one end, then run: embedmill audit --repair -c SETTINGS",
             )
         self._unfinished.pop(key.shard, None)
+        self._last[key.shard] = (key.number, applied.records)
 
     def _upsert(
         self, key: SegmentKey, segment: SegmentRecords, rows: Sequence[int]
@@ -210,11 +215,15 @@ class SegmentApplier:
             # The collection has nothing of this shard yet. A snapshot is the first segment of a
             # new collection although its documents stood elsewhere before.
             return 0
-        total = self._applied.read(SegmentKey(shard, previous)).records
+        number, total = self._last.get(shard, (-1, 0))
+        if number != previous:
+            total = self._applied.read(SegmentKey(shard, previous)).records
         return total - self._records_before(shard, docs)
 
     def _records_before(self, shard: int, docs: pa.Table) -> int:
         """Records that the documents of a segment had before it."""
+        if not (docs.column("previous_chunk_count").to_numpy() > 0).any():
+            return 0
         total = 0
         by_segment: dict[int, list[tuple[bytes, int]]] = {}
         stood = docs.filter(pc.greater(docs.column("previous_chunk_count"), 0))

@@ -17,6 +17,10 @@ import pyarrow as pa
 # Record ids live in a namespace of their own: the uuid5 of a name nobody else uses.
 RECORD_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://embedmill.invalid/record")
 _NAMESPACE_BYTES = RECORD_NAMESPACE.bytes
+# RFC 9562: 4 bits of a UUID say its version, 2 its variant. It prescribes SHA-1 for version 5;
+# nothing here is a secret.
+_UUID_5 = 5 << 76 | 0b10 << 62
+_UUID_FREE = (1 << 128) - 1 - (0b1111 << 76) - (0b11 << 62)
 
 RAW_SCHEMA = pa.schema(
     [
@@ -112,10 +116,6 @@ def record_id(doc_id: str, chunk_index: int) -> uuid.UUID:
     """
     name = f"{len(doc_id)}:{doc_id}:{chunk_index}"
     # uuid.uuid5 would refuse lone surrogates; for all other names this is the same function.
-    digest = _sha1(_NAMESPACE_BYTES + name.encode("utf-8", "surrogateescape"))
-    return uuid.UUID(bytes=digest, version=5)
-
-
-def _sha1(data: bytes) -> bytes:
-    # RFC 9562 prescribes SHA-1 for version 5; nothing here is a secret.
-    return sha1(data, usedforsecurity=False).digest()[:16]
+    digest = sha1(_NAMESPACE_BYTES + name.encode("utf-8", "surrogateescape"), usedforsecurity=False)
+    # Every record of every segment has one: UUID(bytes=..., version=5) takes twice the time.
+    return uuid.UUID(int=int.from_bytes(digest.digest()[:16]) & _UUID_FREE | _UUID_5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -30,6 +30,12 @@ EXACT_FLOAT = 2**53
 _INTEGERS = range(-(2**63), 2**63)
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({dict, list, tuple})
+# The others are what they are.
+_LOOKED_AT = _CONTAINERS | {int, float}
+# Of fewer objects a column is too short to be worth a look of its own.
+_MANY = 16
+# Of 1,000 bytes, as most payloads are: less than any store's limit for one.
+_MEASURED_TOGETHER = 32
 # Without these flags dates, dataclasses and subclasses would pass as something else.
 _STRICT_JSON = (
     orjson.OPT_PASSTHROUGH_DATETIME
@@ -63,6 +69,35 @@ def encoded(payloads: list[Payload]) -> bytes:
         raise ValueError(str(error)) from error
     _refuse_values(payloads)
     return text
+
+
+def longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
+    """Rows of the objects that have more than so many bytes as JSON.
+
+    Some are written as one text, which takes a fifth of the time that one by one take; only what
+    is too long for that is looked at in smaller parts.
+    """
+    return [
+        start + row
+        for start in range(0, len(objects), _MEASURED_TOGETHER)
+        for row in _longer_than(limit, objects[start : start + _MEASURED_TOGETHER])
+    ]
+
+
+def _longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
+    together = len(orjson.dumps(objects))
+    if together <= limit:
+        return []
+    if len(objects) == 1:
+        # Two brackets more than the object itself.
+        return [0] if together - 2 > limit else []
+    # So many that they fit even when half of them are twice as long.
+    size = max(1, len(objects) * limit // (2 * together))
+    return [
+        start + row
+        for start in range(0, len(objects), size)
+        for row in _longer_than(limit, objects[start : start + size])
+    ]
 
 
 def conditions_of(where: Filter | None) -> dict[str, list[Scalar]]:
@@ -128,29 +163,44 @@ def _equal(stored: object, wanted: Scalar) -> bool:
 
 
 def _refuse_values(payloads: Sequence[Payload]) -> None:
-    """Look at every value, level by level; a loop in C over many payloads at once."""
-    level: Sequence[Any] = payloads
+    """Look at every value, level by level; loops in C over many payloads at once."""
+    level: Sequence[Sequence[Any]] = [payloads] if payloads else []
     for _ in range(MAX_PAYLOAD_DEPTH):
-        tables = [node for node in level if type(node) is dict]
-        lists = [node for node in level if type(node) is not dict]
-        values = list(chain(chain.from_iterable(map(dict.values, tables)), *lists))
-        types = set(map(type, values))
-        _refuse_scalars(values, types)
-        if not types & _CONTAINERS:
+        columns = [column for nodes in level for column in _columns(nodes)]
+        level = [nodes for column in columns for nodes in _checked_containers(column)]
+        if not level:
             return
-        level = [value for value in values if type(value) in _CONTAINERS]
     raise ValueError(f"it is nested deeper than {MAX_PAYLOAD_DEPTH} levels")
 
 
-def _refuse_scalars(values: list[Any], types: set[type]) -> None:
-    foreign = types - _SCALARS - _CONTAINERS
+def _columns(nodes: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    """The values of containers of one type.
+
+    Where many objects have as many keys each, the values at one place are mostly of one type, and
+    need not be sorted by it one by one; that takes a third of the time.
+    """
+    if type(nodes[0]) is not dict:
+        return [list(chain.from_iterable(nodes))]
+    values = map(dict.values, nodes)
+    if len(nodes) >= _MANY and len(set(map(len, nodes))) == 1:
+        return zip(*values, strict=True)
+    return [list(chain.from_iterable(values))]
+
+
+def _checked_containers(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The containers among values, by type; what cannot be given back as it was is refused."""
+    kinds = set(map(type, values))
+    foreign = kinds - _SCALARS - _CONTAINERS
     if foreign:
         raise ValueError(f"it holds a {min(kind.__name__ for kind in foreign)}")
-    # orjson would write null for them.
-    floats = [value for value in values if type(value) is float] if float in types else []
-    if not all(map(math.isfinite, floats)):
-        raise ValueError("it holds NaN or infinity")
-    if int in types:
-        integers = [value for value in values if type(value) is int]
-        if min(integers) not in _INTEGERS or max(integers) not in _INTEGERS:
-            raise ValueError("it holds an integer that does not fit 64 bits with a sign")
+    for kind in kinds & _LOOKED_AT:
+        some = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
+        if kind is float:
+            # orjson would write null for them.
+            if not all(map(math.isfinite, some)):
+                raise ValueError("it holds NaN or infinity")
+        elif kind is int:
+            if min(some) not in _INTEGERS or max(some) not in _INTEGERS:
+                raise ValueError("it holds an integer that does not fit 64 bits with a sign")
+        else:
+            yield some

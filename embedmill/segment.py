@@ -193,10 +193,13 @@ class ChunkLayer:
         return self._chunks_of(schema_of(require(self._workspace, path), path), path)
 
     def rows(
-        self, key: SegmentKey, chunk_columns: Sequence[str] | None = None
+        self,
+        key: SegmentKey,
+        chunk_columns: Sequence[str] | None = None,
+        doc_columns: Sequence[str] | None = None,
     ) -> tuple[pa.Table, pa.Table, str]:
         """Document rows and chunk rows of a committed segment, and the digest of the latter."""
-        docs = self.docs(key)
+        docs = self.docs(key, doc_columns)
         return docs, *self._chunks_of(docs.schema, self._docs_path(key), chunk_columns)
 
     def _chunks_of(

@@ -15,7 +15,8 @@ from embedmill.payload import Payload
 from embedmill.segment import SUPERSEDED, SegmentVectors
 from embedmill.vector_store import VectorBatch
 
-# What records are made of; the other columns of a chunk's row need not be read for them.
+# What records are made of; the other columns of a row need not be read for them.
+DOC_COLUMNS = ("doc_id", "uri", "metadata", "chunk_count", "previous_chunk_count")
 CHUNK_COLUMNS = ("doc_row", "chunk_index", "text", "start", "end", "headings", "truncated")
 
 
@@ -26,7 +27,7 @@ class SegmentRecords:
         """Take the rows apart.
 
         Args:
-            docs: all columns.
+            docs: at least ``DOC_COLUMNS``.
             chunks: at least ``CHUNK_COLUMNS``.
             vectors: row for row with the chunks.
         """

@@ -10,11 +10,10 @@ from typing import Protocol
 from uuid import UUID
 
 import numpy as np
-import orjson
 
-from embedmill.embedder import Vectors
+from embedmill.embedder import Vectors, norms_of
 from embedmill.errors import RefusedError
-from embedmill.payload import Filter, Payload, encoded, json_ready
+from embedmill.payload import Filter, Payload, encoded, json_ready, longer_than
 from embedmill.recipe import Metric
 
 __all__ = [
@@ -223,7 +222,7 @@ def check_batch(
 ) -> tuple[VectorBatch, list[int], list[Rejection]]:
     """Find what no store should be given, before the wire; no client checks it all.
 
-    Costs about 2 microseconds per record of seven payload values, as long as all are good.
+    Costs about 1 microsecond per record of seven payload values, as long as all are good.
 
     Args:
         batch: any number of records.
@@ -313,8 +312,7 @@ def _in_words(spec: CollectionSpec) -> str:
 
 
 def _vector_problems(vectors: Vectors, spec: CollectionSpec) -> dict[int, tuple[str, str]]:
-    # In float64 no square of a float32 overflows; einsum casts in small blocks, not all at once.
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    norms = norms_of(vectors)
     least = MIN_COSINE_NORM if spec.metric == "cosine" else 0.0
     fine = (norms > least) & (norms < MAX_NORM)
     if spec.normalised:
@@ -368,10 +366,7 @@ def _suspects(payloads: list[Payload], limits: StoreLimits) -> Sequence[int]:
         together = len(encoded(payloads))
     except ValueError:
         return range(len(payloads))
-    if together <= limits.payload_bytes:
-        return ()
-    sizes = [len(orjson.dumps(payload)) for payload in payloads]
-    return [row for row, size in enumerate(sizes) if size > limits.payload_bytes]
+    return longer_than(limits.payload_bytes, payloads) if together > limits.payload_bytes else ()
 
 
 def _payload_problem(payload: Payload, limits: StoreLimits) -> tuple[str, str] | None:

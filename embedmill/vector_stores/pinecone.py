@@ -42,7 +42,6 @@ from embedmill.vector_store import (
     check_query,
     check_same_spec,
 )
-from embedmill.vector_stores.pinecone_data import Record
 from embedmill.vector_stores.pinecone_errors import AbsentError
 from embedmill.vector_stores.pinecone_imports import PineconeImporter
 from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, filter_of, payload_of
@@ -115,7 +114,7 @@ class PineconeStore:
         """Write records whole; confirmed by the service before it returns."""
         opened, spec = self._written(collection)
         good, rows, rejections = check_batch(batch, spec, self.limits)
-        writer = BatchWriter(partial(self._put, opened, collection), self.limits)
+        writer = BatchWriter(collection, partial(self._put, opened, collection), self.limits)
         for row, (code, message) in writer.write(good).items():
             rejections.append(Rejection(rows[row], code, message))
         return sorted(rejections, key=lambda rejection: rejection.row)
@@ -155,7 +154,7 @@ class PineconeStore:
             raise RefusedError(f"k is {k:,}, Pinecone takes {_MAX_K:,}", code="query")
         conditions = filter_of(where)
         opened.freshness.see_own(name)
-        # The shortest decimals of these float32, see BatchWriter.
+        # The shortest decimals of these float32, see upsert_body.
         text = orjson.dumps(np.ascontiguousarray(vector), option=orjson.OPT_SERIALIZE_NUMPY)
         matches = opened.data.query(name, orjson.loads(text), k, conditions)
         if not matches and not opened.data.has_namespace(name):
@@ -251,9 +250,8 @@ class PineconeStore:
         opened.freshness.until(lambda: not opened.data.has_namespace(collection), collection)
         opened.freshness.forget(collection)
 
-    def _put(self, opened: OpenedIndex, collection: str, records: Sequence[Record]) -> int:
-        request = partial(opened.data.upsert, collection, records)
-        taken, position = self._pace(request, len(records))
+    def _put(self, opened: OpenedIndex, collection: str, body: bytes, count: int) -> int:
+        taken, position = self._pace(partial(opened.data.upsert, body), count)
         opened.freshness.wrote(collection, position)
         return taken
 

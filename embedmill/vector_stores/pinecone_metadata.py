@@ -61,6 +61,10 @@ def metadata_of(payload: Payload) -> Metadata:
     _lay_out(payload, (), metadata, odd)
     if not odd:
         return metadata
+    if len(odd) == 1 and odd[0][1] == []:
+        # A chunk without headings, as most of many texts are, has just this.
+        metadata[REST] = _rest_with_empty_list(odd[0][0][1])
+        return metadata
     rest: dict[str, Any] = {}
     tokens: list[str] = []
     for (name, path, _, askable), value in odd:
@@ -71,6 +75,13 @@ def metadata_of(payload: Payload) -> Metadata:
     if tokens:
         metadata[FIND] = list(dict.fromkeys(tokens))
     return metadata
+
+
+@lru_cache(maxsize=_KEYS_REMEMBERED)
+def _rest_with_empty_list(path: Path) -> str:
+    rest: dict[str, Any] = {}
+    _put(rest, path, [])
+    return orjson.dumps(rest).decode()
 
 
 def payload_of(metadata: Mapping[str, Any]) -> Payload:

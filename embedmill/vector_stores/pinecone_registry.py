@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import orjson
-
 from embedmill.errors import RefusedError
 from embedmill.vector_store import CollectionSpec
-from embedmill.vector_stores.pinecone_data import PineconeData
+from embedmill.vector_stores.pinecone_data import PineconeData, upsert_body
 from embedmill.vector_stores.pinecone_freshness import Freshness
 
 # No collection's name begins with an underscore.
@@ -60,7 +58,7 @@ class Registry:
 
     def _put(self, name: str, metadata: Mapping[str, Any]) -> None:
         record = {"id": name, "values": self._data.unit_vector, "metadata": metadata}
-        _, position = self._data.upsert(REGISTRY, [orjson.dumps(record)])
+        _, position = self._data.upsert(upsert_body(REGISTRY, [record]))
         self._freshness.wrote(REGISTRY, position)
 
     def forget(self, name: str) -> None:

@@ -49,7 +49,7 @@ from embedmill.vector_store import (
     check_batch,
     check_query,
 )
-from embedmill.vector_stores.qdrant_embedded_engine import config_of, engine_errors, sync_log
+from embedmill.vector_stores.qdrant_embedded_engine import EngineLog, config_of, engine_errors
 from embedmill.vector_stores.qdrant_embedded_filters import filter_of
 from embedmill.vector_stores.qdrant_embedded_index import (
     IndexBuild,
@@ -106,6 +106,7 @@ class QdrantEmbeddedStore:
         self._written: Counter[str] = Counter()
         self._folder = StoreFolder(Path(settings.path), "qdrant_embedded")
         self._shards: dict[str, qdrant_edge.EdgeShard] = {}
+        self._logs: dict[str, EngineLog] = {}
         self._opening = threading.Lock()
         self._unflushed: dict[str, int] = {}
 
@@ -312,9 +313,11 @@ class QdrantEmbeddedStore:
             shard = self._shards.get(collection)
             if shard is None:
                 self._check_room(0)
+                records = self._folder.records_of(collection)
                 with engine_errors(self._folder.path, DamagedFileError):
-                    shard = qdrant_edge.EdgeShard.load(str(self._folder.records_of(collection)))
+                    shard = qdrant_edge.EdgeShard.load(str(records))
                 self._shards[collection] = shard
+                self._logs[collection] = EngineLog(records / "wal")
             return shard
 
     def _check_room(self, size: int) -> None:
@@ -347,7 +350,7 @@ class QdrantEmbeddedStore:
             if self._unflushed[collection] >= _FLUSH_BYTES:
                 self._shards[collection].flush()
                 self._unflushed[collection] = 0
-            sync_log(self._folder.records_of(collection) / "wal")
+            self._logs[collection].sync()
 
     def _scroll(self, shard: qdrant_edge.EdgeShard) -> Iterator[UUID]:
         offset: Any = None

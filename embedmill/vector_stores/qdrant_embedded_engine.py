@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import qdrant_edge
 
 from embedmill.errors import EmbedmillError, PermanentError
 from embedmill.vector_store import CollectionSpec
-from embedmill.vector_stores.store_folder import DISK_ERRNOS, disk_error, sync_tree
+from embedmill.vector_stores.store_folder import DISK_ERRNOS, disk_error, sync_file
 
 
 def config_of(
@@ -60,14 +61,48 @@ def engine_errors(folder: Path, otherwise: type[EmbedmillError]) -> Iterator[Non
         ) from error
 
 
-def sync_log(folder: Path) -> None:
-    """Make what the engine has logged survive a loss of power."""
-    # A thread of the engine makes and renames log files: look again until none vanished on the
-    # way. It does so once per 32 MiB, so that a second look finds them all.
-    for _ in range(10):
-        try:
-            sync_tree(folder)
-        except FileNotFoundError:
-            continue
-        return
-    sync_tree(folder)
+class EngineLog:
+    """The engine's log of one open collection.
+
+    The engine appends to the files ``open-*``, through memory maps that need not show in a file's
+    times; a full one becomes ``closed-*``. All others are synced when they have changed: to sync a
+    file without changes waits for the disk too, and up to eight closed ones lie there.
+    """
+
+    def __init__(self, folder: Path, *, sync: Callable[[Path], None] = sync_file) -> None:
+        """Nothing is known to be synced yet.
+
+        Args:
+            folder: of the log.
+            sync: syncs a file, or a folder.
+        """
+        self._folder = folder
+        self._sync_path = sync
+        self._synced: dict[str, tuple[int, int, int]] = {}
+
+    def sync(self) -> None:
+        """Make what the engine has logged survive a loss of power."""
+        # A thread of the engine makes and renames log files: look again until none vanished on
+        # the way. It does so once per 32 MiB, so that a second look finds them all.
+        for _ in range(10):
+            with suppress(FileNotFoundError):
+                self._sync()
+                return
+        self._sync()
+
+    def _sync(self) -> None:
+        there = {}
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                about = entry.stat()
+                there[entry.name] = (about.st_ino, about.st_size, about.st_mtime_ns)
+        for name, state in there.items():
+            if name.startswith("open-") or self._synced.get(name) != state:
+                self._sync_path(self._folder / name)
+        if _inodes(there) != _inodes(self._synced):
+            self._sync_path(self._folder)
+        self._synced = there
+
+
+def _inodes(states: Mapping[str, tuple[int, int, int]]) -> dict[str, int]:
+    return {name: inode for name, (inode, _, _) in states.items()}

@@ -78,9 +78,18 @@ def put_file(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Make what a file holds survive a loss of power; of a folder, the names in it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Make created, renamed and removed names in a folder survive a loss of power."""
-    _sync(folder)
+    sync_file(folder)
 
 
 def sync_tree(folder: Path) -> None:
@@ -89,8 +98,8 @@ def sync_tree(folder: Path) -> None:
     What was written through a memory map counts too; files without changes cost a few microseconds.
     """
     for path in folder.rglob("*"):
-        _sync(path)
-    _sync(folder)
+        sync_file(path)
+    sync_file(folder)
 
 
 def lock_folder(folder: Path) -> int:
@@ -297,14 +306,6 @@ class StoreFolder:
 
     def _exists(self, collection: str) -> bool:
         return (self._place(collection) / "spec.json").is_file()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _locked(folder: Path, holder: bytes) -> IndexLockedError:

@@ -5,6 +5,7 @@ Usage: ``python -m benchmarks.one_write FOLDER STORE product|store|bare DIMENSIO
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 import time
@@ -41,6 +42,7 @@ def main() -> None:
 def by_the_product(context: RunContext) -> dict[str, Any]:
     """Apply all segments through the product's writer."""
     writer = StoreWriter(context)
+    settle()
     writer.prepare()
     segments = segments_of(context)
     # Connections are made and modules loaded with the first.
@@ -72,6 +74,7 @@ def by_the_store(context: RunContext) -> dict[str, Any]:
     store, batches = store_of(context.settings), list(records_of(context))
     store.create_collection(context.collection, collection_spec(context.embedding))
     store.upsert(context.collection, batches.pop(0))
+    settle()
     started, cpu = time.perf_counter(), time.process_time()
     for batch in batches:
         store.upsert(context.collection, batch)
@@ -86,10 +89,17 @@ def bare(context: RunContext, store: str, place: str) -> dict[str, Any]:
     loops = {}
     for name, make in LOOPS[store].items():
         write = make(place, batches)
+        settle()
         started, cpu = time.perf_counter(), time.process_time()
         write()
         loops[name] = (time.perf_counter() - started, time.process_time() - cpu)
     return {"records": sum(len(batch.ids) for batch in batches), "loops": loops}
+
+
+def settle() -> None:
+    """Keep what is there now out of the sight of the collector of garbage, as ``Host`` does."""
+    gc.collect()
+    gc.freeze()
 
 
 def peak_bytes() -> int:

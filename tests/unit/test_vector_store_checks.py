@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedmill.errors import RefusedError
-from embedmill.payload import MAX_PAYLOAD_DEPTH, conditions_of, json_ready, matches
+from embedmill.payload import (
+    MAX_PAYLOAD_DEPTH,
+    conditions_of,
+    json_ready,
+    longer_than,
+    matches,
+)
 from embedmill.testing.counting_store_contract import a_batch, record_ids, unit_vectors
 from embedmill.vector_store import (
     CollectionSpec,
@@ -77,6 +83,15 @@ def test_what_json_or_a_store_would_change_is_refused_at_any_depth(value, wrap) 
         json_ready({"fine": 1, "key": wrap(value)})
 
 
+@pytest.mark.parametrize(
+    "value", [float("inf"), 2**63, uuid.UUID(int=1), [1, Colour.RED], {"a": {"b": float("nan")}}]
+)
+def test_one_odd_value_among_many_of_the_same_shape_is_found(value) -> None:
+    payloads = [{"a": 1, "b": "text", "c": {"d": 0.5}} for _ in range(40)]
+    payloads[23] = {"a": 1, "b": value, "c": {"d": 0.5}}
+    assert check_batch(a_batch(40, payloads=payloads), UNIT, LIMITS)[2][0].row == 23
+
+
 def test_nesting_is_refused_exactly_above_the_limit() -> None:
     nested: object = []
     for _ in range(MAX_PAYLOAD_DEPTH - 2):
@@ -125,6 +140,12 @@ def test_a_payload_at_the_limit_passes_and_one_byte_more_does_not() -> None:
     assert (good, rejections[0].code) == ([0], "payload-too-large")
     assert "1,001" in rejections[0].message
     assert "1,000" in rejections[0].message
+
+
+@given(st.lists(st.integers(0, 400), max_size=100))
+def test_what_is_longer_than_a_limit_is_found_among_others(lengths) -> None:
+    objects = [{"t": "x" * length} for length in lengths]
+    assert longer_than(300, objects) == [row for row, n in enumerate(lengths) if n + 8 > 300]
 
 
 def test_messages_carry_nothing_of_the_record() -> None:

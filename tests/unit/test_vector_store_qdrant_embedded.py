@@ -22,7 +22,7 @@ from embedmill.vector_stores.qdrant_embedded import (
     QdrantEmbeddedStore,
     check_not_all,
 )
-from embedmill.vector_stores.qdrant_embedded_engine import engine_errors
+from embedmill.vector_stores.qdrant_embedded_engine import EngineLog, engine_errors
 
 
 def opened(path: Path) -> QdrantEmbeddedStore:
@@ -237,3 +237,49 @@ def test_the_store_is_what_the_settings_open(tmp_path) -> None:
     store = open_store(settings)
     assert isinstance(store, QdrantEmbeddedStore)
     store.close()
+
+
+class Disk:
+    """Notes what is synced."""
+
+    def __init__(self, vanishes: str = "") -> None:
+        self.synced: list[str] = []
+        self.vanishes = vanishes
+
+    def __call__(self, path: Path) -> None:
+        if path.name == self.vanishes:
+            self.vanishes = ""
+            path.rename(path.with_name("closed-7"))
+            raise FileNotFoundError(path)
+        self.synced.append(path.name)
+
+    def take(self) -> list[str]:
+        taken, self.synced = sorted(self.synced), []
+        return taken
+
+
+def a_log(folder: Path, disk: Disk) -> EngineLog:
+    for name in ("open-1", "open-2", "closed-0", "first-index"):
+        (folder / name).write_bytes(b"1")
+    return EngineLog(folder, sync=disk)
+
+
+def test_open_files_of_the_log_are_always_synced_and_others_when_they_have_changed(tmp_path):
+    folder = tmp_path / "wal"
+    folder.mkdir()
+    disk = Disk()
+    log = a_log(folder, disk)
+    log.sync()
+    assert disk.take() == ["closed-0", "first-index", "open-1", "open-2", "wal"]
+    log.sync()
+    assert disk.take() == ["open-1", "open-2"]
+    (folder / "open-1").rename(folder / "closed-4")
+    (folder / "first-index").write_bytes(b"22")
+    log.sync()
+    assert disk.take() == ["closed-4", "first-index", "open-2", "wal"]
+
+
+def test_a_file_of_the_log_that_is_renamed_meanwhile_is_synced_under_its_new_name(tmp_path):
+    disk = Disk(vanishes="open-1")
+    a_log(tmp_path, disk).sync()
+    assert {"closed-7", "open-2", tmp_path.name} <= set(disk.take())

@@ -52,23 +52,22 @@ def json_ready(payload: Payload) -> bytes:
             NaN, bytes, dates, integers of more than 64 bits, lone surrogates, other types than
             JSON's own (subclasses too), nesting deeper than ``MAX_PAYLOAD_DEPTH``.
     """
-    return encoded([payload])[1:-1]
+    text = _strict_json([payload])
+    _refuse_values([payload])
+    return text[1:-1]
 
 
-def encoded(payloads: list[Payload]) -> bytes:
-    """Payloads as one JSON array, each of them checked as by :func:`json_ready`.
+def suspects(limit: int, payloads: Sequence[Payload]) -> Sequence[int]:
+    """Rows that :func:`json_ready` refuses, or makes more bytes of than the limit.
 
-    Raises:
-        ValueError: one of them cannot be given back as it was; the message does not say which.
+    All rows when there are such and it cannot be said which.
     """
-    if set(map(type, payloads)) - {dict}:
-        raise ValueError("it is not an object with keys")
     try:
-        text = orjson.dumps(payloads, option=_STRICT_JSON)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    _refuse_values(payloads)
-    return text
+        longer = longer_than(limit, payloads)
+        _refuse_values(payloads)
+    except ValueError:
+        return range(len(payloads))
+    return longer
 
 
 def longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
@@ -76,6 +75,9 @@ def longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
 
     Some are written as one text, which takes a fifth of the time that one by one take; only what
     is too long for that is looked at in smaller parts.
+
+    Raises:
+        ValueError: one of them is no JSON.
     """
     return [
         start + row
@@ -85,7 +87,7 @@ def longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
 
 
 def _longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
-    together = len(orjson.dumps(objects))
+    together = len(_strict_json(objects))
     if together <= limit:
         return []
     if len(objects) == 1:
@@ -98,6 +100,15 @@ def _longer_than(limit: int, objects: Sequence[Payload]) -> list[int]:
         for start in range(0, len(objects), size)
         for row in _longer_than(limit, objects[start : start + size])
     ]
+
+
+def _strict_json(objects: Sequence[Payload]) -> bytes:
+    if set(map(type, objects)) - {dict}:
+        raise ValueError("it is not an object with keys")
+    try:
+        return orjson.dumps(objects, option=_STRICT_JSON)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def conditions_of(where: Filter | None) -> dict[str, list[Scalar]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from embedmill.workspace import Workspace, create_once, require
 MAX_SEGMENT_CHUNKS = 50_000
 FORMAT = "1"
 _SNAPSHOT = r"\.snapshot"
+_Columns: TypeAlias = Sequence[str] | None
 # Of document and chunk rows. With zstd 300 chunks of prose are a quarter less than with LZ4, of
 # files that vectors are several times as large as; it takes twice the time to write and to read.
 _COMPRESSION = "lz4"
@@ -176,7 +177,7 @@ class ChunkLayer:
         path = self._docs_path(key)
         return b"copy" in (schema_of(require(self._workspace, path), path).metadata or {})
 
-    def docs(self, key: SegmentKey, columns: Sequence[str] | None = None) -> pa.Table:
+    def docs(self, key: SegmentKey, columns: _Columns = None) -> pa.Table:
         """Document rows of a committed segment."""
         path = self._docs_path(key)
         return from_parquet(require(self._workspace, path), path, columns)
@@ -193,17 +194,14 @@ class ChunkLayer:
         return self._chunks_of(schema_of(require(self._workspace, path), path), path)
 
     def rows(
-        self,
-        key: SegmentKey,
-        chunk_columns: Sequence[str] | None = None,
-        doc_columns: Sequence[str] | None = None,
+        self, key: SegmentKey, chunk_columns: _Columns = None, doc_columns: _Columns = None
     ) -> tuple[pa.Table, pa.Table, str]:
         """Document rows and chunk rows of a committed segment, and the digest of the latter."""
         docs = self.docs(key, doc_columns)
         return docs, *self._chunks_of(docs.schema, self._docs_path(key), chunk_columns)
 
     def _chunks_of(
-        self, docs: pa.Schema, path: str, columns: Sequence[str] | None = None
+        self, docs: pa.Schema, path: str, columns: _Columns = None
     ) -> tuple[pa.Table, str]:
         name, digest = note_of(docs, path, "chunks_file"), note_of(docs, path, "chunks_digest")
         data = require(self._workspace, name)

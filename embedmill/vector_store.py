@@ -13,7 +13,7 @@ import numpy as np
 
 from embedmill.embedder import Vectors, norms_of
 from embedmill.errors import RefusedError
-from embedmill.payload import Filter, Payload, encoded, json_ready, longer_than
+from embedmill.payload import Filter, Payload, json_ready, suspects
 from embedmill.recipe import Metric
 
 __all__ = [
@@ -353,20 +353,11 @@ def _payload_problems(
     problems = {}
     for start in range(0, len(payloads), _CHECKED_TOGETHER):
         some = list(payloads[start : start + _CHECKED_TOGETHER])
-        for row in _suspects(some, limits):
+        for row in suspects(limits.payload_bytes, some):
             problem = _payload_problem(some[row], limits)
             if problem is not None:
                 problems[start + row] = problem
     return problems
-
-
-def _suspects(payloads: list[Payload], limits: StoreLimits) -> Sequence[int]:
-    """Rows that may have something wrong; all of them when it cannot be said which."""
-    try:
-        together = len(encoded(payloads))
-    except ValueError:
-        return range(len(payloads))
-    return longer_than(limits.payload_bytes, payloads) if together > limits.payload_bytes else ()
 
 
 def _payload_problem(payload: Payload, limits: StoreLimits) -> tuple[str, str] | None:

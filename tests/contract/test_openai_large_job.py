@@ -37,7 +37,7 @@ def serve():
     yield start
     for process in running:
         process.send_signal(signal.SIGTERM)
-    with_output = [(process.wait(timeout=20), process.stdout.close()) for process in running]
+    with_output = [(process.wait(timeout=60), process.stdout.close()) for process in running]
     assert [code for code, _ in with_output] == [0] * len(running)
 
 

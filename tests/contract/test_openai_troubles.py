@@ -1,5 +1,6 @@
 """The real SDK against a server in trouble: which error, how many requests, what can be found."""
 
+import threading
 import time
 from email.utils import formatdate
 
@@ -26,7 +27,6 @@ def look(rig):
     ("deed", "more", "exists"),
     [
         ("drop-reply", {}, True),
-        ("slow", {"seconds": 1.4}, True),
         ("drop", {}, False),
         ("error", {}, False),
         ("error", {"value": "503"}, False),
@@ -38,17 +38,31 @@ def test_a_creation_without_a_clear_reply_is_unknown_and_never_repeated(
     rig, long_ago, deed, more, exists
 ):
     rig = rig(Fault(at="batches.create", do=deed, **more))
-    # Everywhere else the machine may be as slow as it likes.
-    hurry = {"timeout_s": 1.0} if deed == "slow" else {}
-    provider = rig.provider(read_retries=2, **hurry)
+    provider = rig.provider(read_retries=2)
     with pytest.raises(OutcomeUnknownError) as unknown:
         rig.submit(provider, TEXTS)
     assert unknown.value.code == "create-unknown"
-    # A slow server creates the job after we have given up.
-    while deed == "slow" and not rig.server.jobs.list({})["data"]:
-        time.sleep(0.01)
     found = rig.provider().find(**look(rig), since=long_ago)
     assert (found is not None) == exists
+    assert rig.server.posts("/batches") == 1
+
+
+def test_a_job_that_a_slow_server_creates_after_we_have_given_up_is_found(rig, long_ago):
+    rig, given_up = rig(), threading.Event()
+    answer = rig.server.reply_to
+
+    def slow(request):
+        if (request.method, request.path) == ("POST", "/v1/batches"):
+            assert given_up.wait(60)
+        return answer(request)
+
+    rig.server.reply_to = slow
+    with pytest.raises(OutcomeUnknownError):
+        rig.submit(rig.provider(timeout_s=1.0, read_retries=2), TEXTS)
+    given_up.set()
+    while not rig.server.jobs.list({})["data"]:
+        time.sleep(0.01)
+    assert rig.provider().find(**look(rig), since=long_ago) is not None
     assert rig.server.posts("/batches") == 1
 
 

@@ -43,7 +43,7 @@ def ask(rig, body, key="any"):
         {"Authorization": f"Bearer {key}"} if key else {},
     )
     try:
-        with urllib.request.urlopen(request, timeout=5) as reply:
+        with urllib.request.urlopen(request, timeout=20) as reply:
             return reply.status, json.loads(reply.read())
     except urllib.error.HTTPError as error:
         with error:

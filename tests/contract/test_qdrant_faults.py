@@ -38,7 +38,7 @@ REPLIES = [
     ("html-502", {}, OutcomeUnknownError),
     ("html-200", {}, OutcomeUnknownError),
     ("drop", {}, OutcomeUnknownError),
-    ("slow", {"seconds": 1.4}, OutcomeUnknownError),
+    ("slow", {"seconds": 3600}, OutcomeUnknownError),
     ("bad-key", {}, StopRunError),
     ("forbidden", {}, StopRunError),
     ("read-only", {}, StopRunError),

@@ -35,7 +35,7 @@ REFUSALS = [
     ("not-leader", {}, OutcomeUnknownError),
     ("html-502", {}, OutcomeUnknownError),
     ("drop", {}, OutcomeUnknownError),
-    ("slow", {"seconds": 1.4}, OutcomeUnknownError),
+    ("slow", {"seconds": 3600}, OutcomeUnknownError),
 ]
 # The work is done, and the reply does not say so.
 SILENCES = [

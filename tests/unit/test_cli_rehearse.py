@@ -62,7 +62,7 @@ def test_a_fake_with_two_interfaces_names_both_and_answers_the_real_client(tmp_p
             store.close()
         finally:
             served.terminate()
-        assert served.wait(20) == 0
+        assert served.wait(60) == 0
 
 
 def test_the_first_line_is_the_base_url_and_the_bill_can_be_asked_for():
@@ -74,8 +74,8 @@ def test_the_first_line_is_the_base_url_and_the_bill_can_be_asked_for():
             address = served.stdout.readline().strip()
             assert address.endswith("/v1")
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(address.removesuffix("/v1") + "/fake/bill", timeout=5) as bill:
+            with opener.open(address.removesuffix("/v1") + "/fake/bill", timeout=20) as bill:
                 assert b'"texts": 0' in bill.read()
         finally:
             served.terminate()
-        assert served.wait(20) == 0
+        assert served.wait(60) == 0

@@ -49,7 +49,7 @@ class Client:
     """One connection."""
 
     def __init__(self, server):
-        self.connection = http.client.HTTPConnection("127.0.0.1", server._port, timeout=5)
+        self.connection = http.client.HTTPConnection("127.0.0.1", server._port, timeout=20)
 
     def __call__(self, method, path, body=None):
         self.connection.request(method, path, body)

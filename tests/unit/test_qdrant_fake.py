@@ -23,7 +23,7 @@ def ask(server, method, path, body=None, **headers):
     content = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(server.url + path, content, headers, method=method)
     try:
-        with OPENER.open(request, timeout=5) as reply:
+        with OPENER.open(request, timeout=20) as reply:
             return reply.status, json.loads(reply.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -225,4 +225,4 @@ def test_the_command_serves_by_plan_until_it_is_ended(tmp_path):
             assert ask(address, "GET", "/collections")[1]["result"] == {"collections": []}
         finally:
             served.terminate()
-        assert served.wait(10) == 0
+        assert served.wait(60) == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ _ROW = np.dtype(
     ]
 )
 _Rows = npt.NDArray[np.void]
+# Of one row.
+_Values: TypeAlias = tuple[int, int, bytes, int, int, bool, bool]
 _HALVES = struct.Struct(">QQ")
 # Below this many changes a merge costs more than the dictionary.
 _SMALL = 4_096
@@ -67,8 +69,9 @@ class Ledger:
     """One shard's ledger. Also notes which documents the current scan has seen."""
 
     def __init__(self) -> None:
-        # Rows of keys that were looked up, -1 for none.
+        # Rows of keys that were looked up, -1 for none, and what stands in them.
         self._known: dict[bytes, int] = {}
+        self._entries: dict[bytes, LedgerEntry] = {}
         self._set_rows(np.empty(0, _ROW))
         self._latest: dict[bytes, LedgerEntry | None] = {}
         self._latest_seen: set[bytes] = set()
@@ -103,9 +106,10 @@ class Ledger:
     def look_up(self, keys: Sequence[bytes]) -> None:
         """Find many documents at once; they are the next to be asked for.
 
-        A block of documents that are all unchanged takes 0.75 of the time of asking one by one.
+        A block of documents that are all unchanged takes two thirds of the time of asking one by
+        one.
         """
-        self._known = {}
+        self._known, self._entries = {}, {}
         if not len(self._high) or not keys:
             return
         halves = np.frombuffer(b"".join(keys), ">u8").astype("<u8").reshape(-1, 2)
@@ -113,6 +117,9 @@ class Ledger:
         high = self._high[at] == halves[:, 0]
         found = np.where(high & (self._low[at] == halves[:, 1]), at, -1)
         self._known = dict(zip(keys, found.tolist(), strict=True))
+        there = np.flatnonzero(found >= 0)
+        entries = map(_entry, self._rows[found[there]].tolist())
+        self._entries = dict(zip(map(keys.__getitem__, there.tolist()), entries, strict=True))
         for at_key in np.flatnonzero(high & (found < 0)).tolist():
             # Two documents that have half of the key in common: nearly never.
             self._known[keys[at_key]] = self._search(keys[at_key])
@@ -121,8 +128,11 @@ class Ledger:
         """The entry of a document, or None."""
         if key in self._latest:
             return self._latest[key]
+        entry = self._entries.get(key)
+        if entry is not None:
+            return entry
         row = self._find(key)
-        return None if row < 0 else _entry(self._rows[row])
+        return None if row < 0 else _entry(self._rows[row].item())
 
     def put(self, key: bytes, entry: LedgerEntry) -> None:
         """Set a document's entry."""
@@ -160,7 +170,7 @@ class Ledger:
         self._merge()
         rows = self._rows[~self._rows["seen"]]
         rows = rows[np.argsort(rows["segment"], kind="stable")]
-        return [(_key(row), _entry(row)) for row in rows]
+        return [(_key(row), _entry(row.item())) for row in rows]
 
     def unseen_count(self) -> int:
         """How many documents the scan has not met."""
@@ -194,11 +204,11 @@ class Ledger:
         """All documents, in the order of their keys."""
         self._merge()
         for row in self._rows:
-            yield _key(row), _entry(row)
+            yield _key(row), _entry(row.item())
 
     def _set_rows(self, rows: _Rows) -> None:
         self._rows = rows
-        self._known = {}
+        self._known, self._entries = {}, {}
         # Views of columns: to name one takes longer than to read a value of it.
         self._low, self._seen = rows["low"], rows["seen"]
         # searchsorted would copy a column of the structured rows on every call.
@@ -294,8 +304,7 @@ def _key(row: np.void) -> bytes:
     return int(row["high"]).to_bytes(8, "big") + int(row["low"]).to_bytes(8, "big")
 
 
-def _entry(row: np.void) -> LedgerEntry:
-    values = cast(tuple[int, int, bytes, int, int, bool, bool], row.item())
+def _entry(values: _Values) -> LedgerEntry:
     _, _, fingerprint, chunk_count, segment, known, _ = values
     # numpy drops trailing zero bytes of an S16; the fingerprint has them.
     return LedgerEntry(fingerprint.ljust(16, b"\0"), chunk_count, segment, known)

@@ -38,6 +38,23 @@ class Drafted:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What a worker's shards hold.
+
+    Attributes:
+        documents: that have not been deleted.
+        chunks: of these.
+    """
+
+    documents: int
+    chunks: int
+
+    def __add__(self, other: Standing) -> Standing:
+        """Both together."""
+        return Standing(self.documents + other.documents, self.chunks + other.chunks)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardTotals:
     """Sizes of a worker's shards after a scan.
 
@@ -133,9 +150,10 @@ class ShardWorker:
             self._add(total, drafter.finish())
         return Drafted(total.counts, tuple(total.committed), total.chunks)
 
-    def documents(self) -> int:
-        """How many documents its shards have, those that are pending included."""
-        return sum(len(self._drafter(shard).ledger) for shard in self._shards)
+    def standing(self) -> Standing:
+        """What its shards hold, that which is pending included."""
+        ledgers = [self._drafter(shard).ledger for shard in self._shards]
+        return Standing(sum(map(len, ledgers)), sum(ledger.chunk_total() for ledger in ledgers))
 
     def totals(self) -> ShardTotals:
         """Sizes of all its shards, whether documents arrived for them or not.

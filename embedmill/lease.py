@@ -26,7 +26,12 @@ from typing import Literal, Self
 
 import psutil
 
-from embedmill.errors import DamagedFileError, EmbedmillError, IndexLockedError
+from embedmill.errors import (
+    DamagedFileError,
+    EmbedmillError,
+    IndexLockedError,
+    ShardOwnedElsewhereError,
+)
 from embedmill.numbered_files import delete_below
 from embedmill.run_context import utc_now
 from embedmill.sealed_json import sealed, unsealed
@@ -146,6 +151,18 @@ class Lease:
         _held_here.discard(self._key)
         if kind is None or issubclass(kind, Exception):
             self._release()
+
+    def require_held(self) -> None:
+        """See that no other run has taken it over.
+
+        Raises:
+            ShardOwnedElsewhereError: one has.
+        """
+        if self.lost.is_set():
+            raise ShardOwnedElsewhereError(
+                "another run took over the lease on this index; this one stops",
+                hint="all that was committed is kept; the other run goes on with it",
+            )
 
     def _release(self) -> None:
         try:

@@ -43,8 +43,9 @@ class RunReport:
         version: index version (``v1``).
         pipeline: what was run.
         executor: ``inline`` or ``ray``.
-        status: ``succeeded``; ``partial`` when rows died; ``failed``; ``interrupted``;
-            ``waiting`` for embedding jobs that go on at the provider.
+        status: ``succeeded``; ``partial`` when rows died, or still lack a record since an earlier
+            run; ``failed``; ``interrupted``; ``waiting`` for embedding jobs that go on at the
+            provider.
         started: UTC, ISO 8601.
         seconds: how long it took, start of the workers included.
         documents: of the scan; of a run that ended early also those that it had not committed.
@@ -55,6 +56,8 @@ class RunReport:
         live_documents: in the index now; -1 when the run ended before they were counted.
         live_records: that should be in the collection now; -1 likewise.
         stored_records: that the store counts; -1 likewise.
+        lacking_records: chunks of these documents that have no record, whichever run failed to
+            make it; -1 likewise, and for a build beside the published version.
         error: one line, when the run failed.
         jobs: embedding jobs that ended in this run (see ``embedmill.job_summary``).
         gates: what the first version of the index showed, as ``GateResult.to_json`` writes it.
@@ -76,6 +79,7 @@ class RunReport:
     live_documents: int = -1
     live_records: int = -1
     stored_records: int = -1
+    lacking_records: int = -1
     error: str = ""
     jobs: tuple[dict[str, Any], ...] = ()
     gates: tuple[dict[str, Any], ...] = ()
@@ -84,6 +88,11 @@ class RunReport:
     def dead_letters(self) -> int:
         """Rows that died in this run."""
         return self.documents.dead + self.chunks.dead + self.records.rejected
+
+    @property
+    def complete(self) -> bool:
+        """Whether no row died in this run, and none of an earlier one lacks its record."""
+        return not self.dead_letters and self.lacking_records <= 0
 
     @property
     def changed_anything(self) -> bool:

@@ -142,4 +142,4 @@ def finish(report: RunReport, *, as_json: bool, tolerate_dead: bool = False) -> 
         print_lines(map(to_type, summary(report)))
     if report.status == "waiting":
         raise typer.Exit(WAITING)
-    raise typer.Exit(DEAD_LETTERS if report.dead_letters and not tolerate_dead else OK)
+    raise typer.Exit(OK if report.complete or tolerate_dead else DEAD_LETTERS)

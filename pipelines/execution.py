@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from actors.shard_worker import Drafted, ShardTotals
+from actors.shard_worker import Drafted, ShardTotals, Standing
 from embedmill.assembly import Layers
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.drafting import Committed
-from embedmill.errors import ShardOwnedElsewhereError
 from embedmill.executor import Executor
 from embedmill.gate import GateResult
 from embedmill.lease import Lease
@@ -90,7 +89,7 @@ class Execution:
         self._survey = Survey(self._dispatcher, sizes.shard_workers, self._texts)
         self._scan: Scan | None = None
         self._documents = DocumentCounts()
-        self._live_documents = -1
+        self._standing = Standing(-1, -1)
         self._stored = -1
 
     @property
@@ -220,10 +219,10 @@ class Execution:
     def count(self) -> None:
         """Ask the store how many records it has, and the ledgers how many documents."""
         self._stored = cast(int, self._ask((WRITE, 0), "count"))
-        self._live_documents = sum(
-            cast(int, self._ask((SHARD, worker), "documents"))
-            for worker in range(self._sizes.shard_workers)
-        )
+        held = Standing(0, 0)
+        for worker in range(self._sizes.shard_workers):
+            held += cast(Standing, self._ask((SHARD, worker), "standing"))
+        self._standing = held
 
     def compact(self, *, spare: int) -> Compaction:
         """Fold the segments of shards that have many more than they need.
@@ -272,17 +271,23 @@ class Execution:
             records=self._apply.counts,
             rate=self._embed.rate,
             writes=self._apply.writes,
-            live_documents=self._live_documents,
+            live_documents=self._standing.documents,
             live_records=self._live_records() if self._stored >= 0 else -1,
             stored_records=self._stored,
+            lacking_records=self._lacking_records(),
             error=error,
         )
-        dead = status == "succeeded" and report.dead_letters
-        return replace(report, status="partial") if dead else report
+        partial = status == "succeeded" and not report.complete
+        return replace(report, status="partial") if partial else report
 
     def _ask(self, address: Address, method: str, *arguments: object) -> object:
         """Ask what may be asked twice."""
         return self._dispatcher.ask_again(address, method, *arguments, sleep=self._options.sleep)
+
+    def _lacking_records(self) -> int:
+        # Beside a build others cut chunks, which it takes up when it is published.
+        counted = self._standing.chunks >= 0 and self._pipeline != "reembed"
+        return self._standing.chunks - self._live_records() if counted else -1
 
     def _live_records(self) -> int:
         records = self._layers.applied.records_at
@@ -342,11 +347,7 @@ class Execution:
 
     def _advance(self, is_done: Callable[[], bool]) -> None:
         while not self._pumped(is_done):
-            if self._lease.lost.is_set():
-                raise ShardOwnedElsewhereError(
-                    "another run took over the lease on this index; this one stops",
-                    hint="all that was committed is kept; the other run goes on with it",
-                )
+            self._lease.require_held()
             if self._options.stop is not None and self._options.stop.is_set():
                 self._stop()
             if self._dispatcher.in_flight:

@@ -88,7 +88,13 @@ def _standing(report: RunReport) -> str:
         f"{report.index} {report.version}: {number_of(report.live_records, 'record')} applied = "
         f"{report.stored_records:,} in the store"
         + (f", {number_of(documents, 'document')}" if documents >= 0 else "")
+        + (f"; {_lacking(report)}" if report.lacking_records > 0 else "")
     )
+
+
+def _lacking(report: RunReport) -> str:
+    lacking = report.lacking_records
+    return f"{number_of(lacking, 'chunk')} {agreed(lacking, 'has', 'have')} no record"
 
 
 def _gates(report: RunReport) -> Iterator[str]:
@@ -164,8 +170,11 @@ def verdict(report: RunReport) -> str:
     if report.status == "waiting":
         return "embedding jobs go on at the provider; run the same command later to collect them"
     if report.status == "partial":
-        letters = number_of(report.dead_letters, "dead letter")
-        return f"completed with {letters} (see: embedmill dlq list -c SETTINGS)"
+        see = "(see: embedmill dlq list -c SETTINGS)"
+        if report.dead_letters:
+            return f"completed with {number_of(report.dead_letters, 'dead letter')} {see}"
+        done = "completed" if report.changed_anything else "nothing to do"
+        return f"{done}, but {_lacking(report)} since an earlier run {see}"
     if report.status == "succeeded" and not report.changed_anything:
         at_all = ", the index is in line with its source" if report.pipeline == "ingest" else ""
         return f"nothing to do{at_all}"

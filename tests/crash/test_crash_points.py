@@ -146,19 +146,20 @@ def problems_at(index, prepare, moment, every=1):
     expected = index.state()
     assert litter(index) == set()
     assert index.last_report().problems() == []
+    lacking = index.last_report().lacking_records
     problems = []
     for number in dying_at(whole.effects, moment)[::every]:
         index.restore(start)
         dying, living = Process(number, moment), Process()
         assert not lived_through(run, dying)
         run(living)
-        wrong = list(complaints(index, expected, dying, living))
+        wrong = list(complaints(index, expected, lacking, dying, living))
         if wrong:
             problems.append((number, whole.effects[number - 1], wrong))
     return problems
 
 
-def complaints(index, expected, dying, living):
+def complaints(index, expected, lacking, dying, living):
     """What differs from a run that nobody killed."""
     state = index.state()
     for name in ("payloads", "vectors", "ledger", "letters", "version", "counts", "alias"):
@@ -169,6 +170,8 @@ def complaints(index, expected, dying, living):
         yield "the last run has no report"
     elif report.problems():
         yield report.problems()
+    elif report.lacking_records != lacking:
+        yield f"{report.lacking_records} records lack instead of {lacking}"
     if litter(index):
         yield f"litter: {litter(index)}"
     wasted = embedded_twice(index, dying, living)

@@ -6,6 +6,7 @@ from embedmill.document import record_id
 from embedmill.embedder import EmbeddedTexts
 from embedmill.errors import PermanentError
 from embedmill.vector_store import Rejection
+from pipelines.summary import summary
 
 
 class Moody:
@@ -117,3 +118,22 @@ def test_the_next_sync_after_a_replay_has_nothing_to_do(moody):
     report = moody.ingest()
     assert not report.changed_anything
     assert report.documents.unchanged == 3
+
+
+def test_every_run_says_what_still_lacks_a_record(moody):
+    unchanged = moody.ingest()
+    assert not unchanged.changed_anything
+    assert (unchanged.status, unchanged.dead_letters, unchanged.lacking_records) == (
+        "partial",
+        0,
+        2,
+    )
+    assert "nothing to do, but 2 chunks have no record since an earlier run" in "\n".join(
+        summary(unchanged)
+    )
+    others = moody.ingest({"a": "one two three four\n\nbad six", "b": "ugly", "c": "finer"})
+    assert (others.status, others.records.upserted, others.lacking_records) == ("partial", 1, 2)
+    moody.mood.clear()
+    (one,) = [letter for letter in moody.open_letters() if letter.letter.doc_id == "b"]
+    assert (moody.replay([one]).lacking_records, moody.replay().lacking_records) == (1, 0)
+    assert (moody.ingest().status, moody.open_letters()) == ("succeeded", [])

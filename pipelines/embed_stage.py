@@ -23,6 +23,8 @@ EMBED = "embed"
 _PROBE_AFTER = 2
 # A document whose probe was running at this many deaths is to blame: one may be an accident.
 _PROBE_DEATHS = 2
+# New documents with which models are loaded beside the reading, since all workers will have work.
+_WORTH_WARMING = 16
 
 
 @dataclass(slots=True)
@@ -145,6 +147,11 @@ class EmbedStage:
             if not self._lenders[borrower]:
                 del self._lenders[borrower]
                 self._queue(borrower)
+
+    def expect(self, documents: int) -> None:
+        """So many new documents were met; see :meth:`get_ready`."""
+        if documents >= _WORTH_WARMING:
+            self.get_ready()
 
     def get_ready(self) -> None:
         """Have all workers load their model, once: segments will come soon."""

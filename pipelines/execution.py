@@ -38,8 +38,6 @@ from pipelines.survey import NOTHING, Known, Survey
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
 _STOP_WAIT_S = 20.0
-# New documents with which models are loaded beside the reading, since all workers will have work.
-_WORTH_WARMING = 16
 
 
 class Execution:
@@ -139,6 +137,9 @@ class Execution:
         elif fill:
             # What an earlier run left: equal texts are embedded once, whichever run cut them.
             self._survey.read_texts(committed, after=applied)
+        if scans and not committed:
+            # A first ingest: whatever the source has is new.
+            self._embed.get_ready()
         self._resume(committed, applied)
         return self._apply.waiting
 
@@ -369,8 +370,7 @@ class Execution:
             self._scan.pump()
             if self._small is not None:
                 self._small = self._small.checked(self._scan, self._left_over)
-            if self._scan.counts.added + self._scan.counts.changed >= _WORTH_WARMING:
-                self._embed.get_ready()
+            self._embed.expect(self._scan.counts.added + self._scan.counts.changed)
         if self._small is None:
             self._embed.pump()
             self._apply.pump()

@@ -108,8 +108,11 @@ class JobStage:
         """Segments without vectors."""
         return len(self._loans)
 
-    def get_ready(self) -> None:
+    def expect(self, documents: int) -> None:
         """Nothing: a runner has no model to load."""
+
+    def get_ready(self) -> None:
+        """Nothing, likewise."""
 
     def add(
         self, key: SegmentKey, loans: Sequence[Loan] = (), stale: frozenset[int] = frozenset()

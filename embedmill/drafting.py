@@ -31,7 +31,8 @@ _BLANK = string.whitespace + "\u00a0\u00ad\u200b\u200c\u200d\u2028\u2029\u2060\u
 # Rows without chunks (deletions, empty documents) close a segment too.
 _MAX_SEGMENT_DOCS = 10_000
 # The first segments of a shard are small, so that embedders have work early: 64, 256, 1,024, ...
-# Were each twice as large as the one before, 20,000 small documents would take a tenth longer.
+# Were each twice as large as the one before, 20,000 small documents would take a quarter more
+# processor time.
 _FIRST_SEGMENT, _GROWTH = 64, 4
 # Earlier segments whose hashes are kept for changed documents: about 50 kB each.
 _EARLIER_SEGMENTS = 16

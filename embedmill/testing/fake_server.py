@@ -246,9 +246,14 @@ def given_faults(path: Path | None, kind: type[FaultT]) -> list[FaultT]:
     """The faults of ``--faults``; none without it.
 
     Raises:
-        ValueError: the file is no list of such faults.
+        SystemExit: the file cannot be read, or is no list of such faults; with what is wrong.
     """
-    return load_faults(path, kind) if path else []
+    try:
+        return load_faults(path, kind) if path else []
+    except OSError as error:
+        sys.exit(f"error: --faults takes a YAML file, and {path} cannot be read: {error.strerror}")
+    except ValueError as error:
+        sys.exit(f"error: --faults: {error}")
 
 
 def serve_until_ended(server: FakeServer[Any], address: str) -> int:

@@ -246,14 +246,9 @@ def given_faults(path: Path | None, kind: type[FaultT]) -> list[FaultT]:
     """The faults of ``--faults``; none without it.
 
     Raises:
-        SystemExit: the file cannot be read, or is no list of such faults; with what is wrong.
+        ValueError: the file is no list of such faults.
     """
-    try:
-        return load_faults(path, kind) if path else []
-    except OSError as error:
-        sys.exit(f"error: --faults takes a YAML file, and {path} cannot be read: {error.strerror}")
-    except ValueError as error:
-        sys.exit(f"error: --faults: {error}")
+    return load_faults(path, kind) if path else []
 
 
 def serve_until_ended(server: FakeServer[Any], address: str) -> int:

@@ -57,7 +57,7 @@ class RunReport:
         live_records: that should be in the collection now; -1 likewise.
         stored_records: that the store counts; -1 likewise.
         lacking_records: chunks of these documents that have no record, whichever run failed to
-            make it; -1 likewise, and for a build beside the published version.
+            make it; -1 likewise, and of runs that are no ingest or replay.
         error: one line, when the run failed.
         jobs: embedding jobs that ended in this run (see ``embedmill.job_summary``).
         gates: what the first version of the index showed, as ``GateResult.to_json`` writes it.

@@ -287,7 +287,7 @@ class Execution:
 
     def _lacking_records(self) -> int:
         # Beside a build others cut chunks, which it takes up when it is published.
-        counted = self._standing.chunks >= 0 and self._pipeline != "reembed"
+        counted = self._standing.chunks >= 0 and self._pipeline in {"ingest", "replay"}
         return self._standing.chunks - self._live_records() if counted else -1
 
     def _live_records(self) -> int:

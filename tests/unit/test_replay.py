@@ -133,6 +133,8 @@ def test_every_run_says_what_still_lacks_a_record(moody):
     )
     others = moody.ingest({"a": "one two three four\n\nbad six", "b": "ugly", "c": "finer"})
     assert (others.status, others.records.upserted, others.lacking_records) == ("partial", 1, 2)
+    moody.compact()
+    assert moody.ingest().lacking_records == 2
     moody.mood.clear()
     (one,) = [letter for letter in moody.open_letters() if letter.letter.doc_id == "b"]
     assert (moody.replay([one]).lacking_records, moody.replay().lacking_records) == (1, 0)

@@ -93,7 +93,8 @@ def list_letters(
         if len(shown) < len(group):
             out.print(f"  and {len(group) - len(shown):,} more (--all)")
     what_next = (
-        "put the rows right, then: embedmill dlq replay -c SETTINGS, or the same ingest again"
+        "put right what they died of, then: embedmill dlq replay -c SETTINGS; an ingest takes up "
+        "what could not be read, and rows that were changed"
     )
     print_lines([to_type(what_next)])
 

@@ -101,8 +101,6 @@ class SegmentApplier:
         self._clock = clock
         self._at_most_s = at_most_s
         self._unfinished: dict[int, _Unfinished] = {}
-        # By shard, the segment that was recorded last and the records of the shard then.
-        self._last: dict[int, tuple[int, int]] = {}
 
     def apply(self, key: SegmentKey, previous: int | None) -> RecordCounts:
         """Make the collection hold what the segment says, then record it.
@@ -175,7 +173,6 @@ class SegmentApplier:
                 hint="let the other one end, then run: embedmill audit --repair -c SETTINGS",
             )
         self._unfinished.pop(key.shard, None)
-        self._last[key.shard] = (key.number, applied.records)
 
     def _upsert(
         self, key: SegmentKey, segment: SegmentRecords, rows: Sequence[int]
@@ -215,9 +212,8 @@ class SegmentApplier:
             # The collection has nothing of this shard yet. A snapshot is the first segment of a
             # new collection although its documents stood elsewhere before.
             return 0
-        number, total = self._last.get(shard, (-1, 0))
-        if number != previous:
-            total = self._applied.read(SegmentKey(shard, previous)).records
+        # Read, though this writer may have recorded it: it is gone when another run has folded it.
+        total = self._applied.read(SegmentKey(shard, previous)).records
         return total - self._records_before(shard, docs)
 
     def _records_before(self, shard: int, docs: pa.Table) -> int:

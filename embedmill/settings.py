@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    model_validator,
-)
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from embedmill.cohere_settings import CohereEmbedderSettings
@@ -27,96 +23,11 @@ from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.recipe import Metric
 from embedmill.run_settings import RunSettings
 from embedmill.setting_types import Frozen, Name, NonEmpty
+from embedmill.source_settings import FilesSourceSettings, TableSourceSettings
 from embedmill.version_settings import HookSettings, KeepSettings
 from embedmill.voyage_settings import VoyageEmbedderSettings
 from embedmill.weaviate_settings import WeaviateSettings
 from embedmill.workspace_settings import WorkspaceSettings
-
-
-def _known_encoding(name: str) -> str:
-    try:
-        # Not an empty text: that is encoded without looking the name up.
-        "x".encode(name)
-    except (LookupError, ValueError):
-        raise PydanticCustomError(
-            "encoding", "{name} is no text encoding that Python knows", {"name": repr(name)}
-        ) from None
-    return name
-
-
-Encoding = Annotated[str, AfterValidator(_known_encoding)]
-
-
-def _one_character(text: str) -> str:
-    # A shell, and YAML without quotes, have no other way to write a tab.
-    character = "\t" if text == "\\t" else text
-    if len(character) != 1 or character in '"\r\n\0':
-        raise PydanticCustomError(
-            "delimiter",
-            'is {found}; it takes one character that is no quote and no line end, such as ";", '
-            '"|" or "\\t" for a tab',
-            {"found": repr(text)},
-        )
-    return character
-
-
-Delimiter = Annotated[str, AfterValidator(_one_character)]
-
-
-class FilesSourceSettings(Frozen):
-    """A folder of documents; a document's id is its path relative to the folder."""
-
-    kind: Literal["files"]
-    path: NonEmpty = Field(description="Folder, or one file.")
-    include: tuple[str, ...] = Field(
-        default=("**/*.txt", "**/*.md", "**/*.rst", "**/*.py", "**/*.html", "**/*.htm"),
-        description="Glob patterns relative to the folder; a file is taken when one matches.",
-    )
-    exclude: tuple[str, ...] = Field(
-        default=(), description="Glob patterns that win over `include`."
-    )
-    fallback_encoding: Encoding | None = Field(
-        default=None,
-        description="Encoding of files that are neither UTF-8 nor marked by a byte order mark or a "
-        "coding line. Without it such a file becomes a dead letter.",
-    )
-    follow_links: bool = Field(
-        default=False,
-        description="Follow symbolic links, each target once and only inside the folder.",
-    )
-    max_document_bytes: int = Field(
-        default=64 * 2**20, gt=0, description="Larger files become dead letters."
-    )
-
-
-class TableSourceSettings(Frozen):
-    """Rows of JSON lines, CSV, TSV or Parquet files (`.gz` too); one row is one document."""
-
-    kind: Literal["table"]
-    path: NonEmpty = Field(description="File, folder or glob.")
-    id_column: NonEmpty = Field(default="id", description="Exact string id of a row.")
-    text_columns: tuple[str, ...] = Field(
-        default=("text",), min_length=1, description="Joined in this order; empty ones left out."
-    )
-    text_separator: str = Field(default="\n\n", description="Between the text columns.")
-    metadata_columns: tuple[str, ...] = Field(
-        default=(), description="Kept with every chunk of the row."
-    )
-    media_type: Literal["text/plain", "text/markdown", "text/html"] = Field(
-        default="text/plain", description="How the text is parsed."
-    )
-    encoding: Encoding | None = Field(
-        default=None, description="Of text files; without it UTF-8, or what a byte order mark says."
-    )
-    delimiter: Delimiter = Field(
-        default=",",
-        description='Between the columns of `.csv` files, one character: `";"`, `"|"`, `"\\t"`; '
-        "`.tsv` files always have tabs.",
-    )
-    max_document_bytes: int = Field(
-        default=64 * 2**20, gt=0, description="Larger rows become dead letters."
-    )
-
 
 SourceSettings = Annotated[FilesSourceSettings | TableSourceSettings, Field(discriminator="kind")]
 

@@ -14,37 +14,25 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError as StoreAlreadyExistsError
-from obstore.exceptions import (
-    BaseError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
-from obstore.store import LocalStore, ObjectStore, S3Store, from_url
+from obstore.exceptions import BaseError, PreconditionError
+from obstore.store import LocalStore, ObjectStore
 
 from embedmill.errors import (
     AlreadyExistsError,
     DamagedFileError,
-    SettingsError,
     StopRunError,
     TransientError,
 )
-from embedmill.settings_file import resolve_secret
+from embedmill.object_store import bucket_error, first_line, lacks_bucket, open_object_store
 from embedmill.workspace_settings import WorkspaceSettings
-
-if TYPE_CHECKING:
-    # These names exist for type checkers only.
-    from obstore.store import ClientConfig, S3Config
 
 # Unfinished puts of a local workspace; never listed, and swept by later runs.
 STAGING = ".staging"
-# What S3, Google and Azure answer when not the object is missing but what it should be in.
-_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 # A put takes seconds; one that began an hour ago was killed.
 ABANDONED_S = 3600.0
 # What the system says when no write can succeed until somebody makes room or gives rights.
@@ -113,35 +101,7 @@ def open_workspace(settings: WorkspaceSettings) -> Workspace:
         return LocalWorkspace(Path(url).expanduser())
     if scheme.group(1) == "file":
         return LocalWorkspace(Path(unquote(urlsplit(url).path)))
-    return ObjectWorkspace(url, _object_store(settings))
-
-
-def _object_store(settings: WorkspaceSettings) -> ObjectStore:
-    client: ClientConfig = {"allow_http": settings.allow_http}
-    try:
-        if settings.url.startswith("s3://"):
-            return S3Store.from_url(
-                settings.url, config=_s3_config(settings), client_options=client
-            )
-        return from_url(settings.url, client_options=client)
-    except (BaseError, ValueError) as error:
-        raise SettingsError(
-            f"workspace.url {settings.url!r} cannot be opened: {_first_line(error)}",
-            hint="give a folder, or a file://, s3://, gs:// or az:// address",
-        ) from error
-
-
-def _s3_config(settings: WorkspaceSettings) -> S3Config:
-    config: S3Config = {}
-    if settings.region:
-        config["region"] = settings.region
-    if settings.endpoint:
-        config["endpoint"] = settings.endpoint
-    if settings.access_key:
-        config["access_key_id"] = resolve_secret(settings.access_key)
-    if settings.secret_key:
-        config["secret_access_key"] = resolve_secret(settings.secret_key)
-    return config
+    return ObjectWorkspace(url, open_object_store(url, settings.access, key="workspace.url"))
 
 
 class LocalWorkspace:
@@ -218,7 +178,7 @@ class LocalWorkspace:
                 yield from (Entry(meta["path"], meta["size"]) for meta in batch)
         except (BaseError, OSError) as error:
             raise StopRunError(
-                f"{folder} cannot be listed: {_first_line(error)}", code="unreadable"
+                f"{folder} cannot be listed: {first_line(error)}", code="unreadable"
             ) from error
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -292,7 +252,7 @@ class ObjectWorkspace:
         try:
             return bytes(obstore.get(self._store, path).bytes())
         except FileNotFoundError as error:
-            if _NO_BUCKET.search(str(error)):
+            if lacks_bucket(error):
                 raise self._failed(path, error) from error
             return None
         except (BaseError, OSError) as error:
@@ -317,16 +277,7 @@ class ObjectWorkspace:
                 raise self._failed(path, error) from error
 
     def _failed(self, path: str, error: Exception) -> StopRunError | TransientError:
-        message = f"{self.url}/{path}: {_first_line(error)}"
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-            return StopRunError(message, code="credentials", hint="check the bucket's credentials")
-        if _NO_BUCKET.search(str(error)):
-            return StopRunError(
-                f"{self.url}: there is no such bucket",
-                code="no-bucket",
-                hint="make it, or set workspace.url",
-            )
-        return TransientError(message, code="object-store")
+        return bucket_error(self.url, path, error, key="workspace.url")
 
 
 def create_once(workspace: Workspace, path: str, data: bytes) -> bool:
@@ -378,7 +329,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -12,6 +12,7 @@ import typer
 from embedmill.errors import SettingsError
 from embedmill.plain_numbers import number_of
 from embedmill.settings import Settings
+from embedmill.workspace_settings import names_bucket
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigArgument,
@@ -41,11 +42,11 @@ from pipelines.cli_running import (
 from pipelines.run_options import RunOptions
 
 SourceOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--source",
-        help="Folder or file to read instead of the settings' own, by the same patterns or "
-        "columns; goes into an index of its own name unless --index says which.",
+        help="Folder, file or s3:// address to read instead of the settings' own, by the same "
+        "patterns or columns; goes into an index of its own name unless --index says which.",
     ),
 ]
 AllowDeletesOption = Annotated[
@@ -123,7 +124,7 @@ def compact(
 
 
 def _with_source(
-    config: Path, overrides: list[str] | None, source: Path | None, index: str | None
+    config: Path, overrides: list[str] | None, source: str | None, index: str | None
 ) -> Settings:
     """Settings with another source; its index is its own, so that no other one is emptied."""
     if source is None:
@@ -145,20 +146,21 @@ def _with_source(
     return settings_from(config, more, name)
 
 
-def source_override(source: Path, kind_of_settings: str) -> str:
+def source_override(source: str, kind_of_settings: str) -> str:
     """The setting for a source given by path alone: a table by its ending, else files.
 
-    A folder with tables in it is one of tables where the settings' own source is. The settings' own
-    patterns, or names of columns, hold for it where its kind is theirs.
+    A folder with tables in it is one of tables where the settings' own source is, and so is a
+    prefix of a bucket. The settings' own patterns, or names of columns, hold for it where its kind
+    is theirs.
 
     Raises:
         SettingsError: the path is not UTF-8, which settings are.
     """
-    tables = _is_table(source.name) or (kind_of_settings == "table" and _holds_tables(source))
+    tables = _is_table(source) or (kind_of_settings == "table" and _may_hold_tables(source))
     kind = "table" if tables else "files"
     try:
         # JSON is YAML, whatever the path holds.
-        path = orjson.dumps(str(source)).decode()
+        path = orjson.dumps(source).decode()
     except TypeError:
         raise SettingsError(
             f"--source {source}: the path is not UTF-8", hint="give it a name that is, or a link"
@@ -172,16 +174,19 @@ def _is_table(name: str) -> bool:
     return Path(name.lower().removesuffix(".gz")).suffix in TABLE_ENDINGS
 
 
-def _holds_tables(folder: Path) -> bool:
-    return any(any(map(_is_table, names)) for _, _, names in os.walk(folder))
+def _may_hold_tables(source: str) -> bool:
+    if names_bucket(source):
+        return True
+    return any(any(map(_is_table, names)) for _, _, names in os.walk(source))
 
 
 TABLE_ENDINGS = {".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"}
 
 
-def index_name(source: Path) -> str:
-    """An index name from the name of a folder or file."""
+def index_name(source: str) -> str:
+    """An index name from the name of a folder or file, or of a bucket."""
     import re
 
-    stem = source.resolve().name.split(".")[0]
+    path = Path(source) if names_bucket(source) else Path(source).resolve()
+    stem = path.name.split(".")[0]
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-._")[:64] or "documents"

@@ -1,4 +1,4 @@
-"""A folder of documents: text, Markdown, reStructuredText, Python, HTML."""
+"""A folder or bucket of documents: text, Markdown, reStructuredText, Python, HTML."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from embedmill.document import canonical_metadata
 from embedmill.errors import PermanentError, SourceError
 from embedmill.plain_numbers import agreed, number_of
-from embedmill.settings import FilesSourceSettings
 from embedmill.source import Split
+from embedmill.source_settings import FilesSourceSettings
 from embedmill.sources.blocks import Row, blocks_of, error_row
 from embedmill.sources.gzipped import plain_chunks
 from embedmill.sources.listing import (
@@ -23,17 +23,14 @@ from embedmill.sources.listing import (
     Listing,
     OpenFile,
     ScanFolder,
-    absolute_path,
-    gone,
-    list_folder,
     open_binary,
     relative_part,
     scan_folder,
-    single_file,
     splits_of,
     text_of_path,
 )
 from embedmill.sources.path_patterns import PathPatterns
+from embedmill.sources.place_of import place_of
 
 logger = logging.getLogger(__name__)
 # Endings that a message names.
@@ -56,7 +53,7 @@ def media_type_of(name: str) -> str:
 
 
 class FilesSource:
-    """Every file of a folder that the patterns take is one document.
+    """Every file of a folder, or object of a bucket, that the patterns take is one document.
 
     ``doc_id`` is the path relative to the folder, byte for byte: ``a b.md`` and ``a%20b.md`` are
     two documents. A name that is not UTF-8 is written as
@@ -80,10 +77,7 @@ class FilesSource:
         scan_folder: ScanFolder = scan_folder,
     ) -> None:
         self._settings = settings
-        # Absolute now, so that a worker with another working directory opens the same files.
-        self._root = absolute_path(settings.path)
-        self._open_file = open_file
-        self._scan_folder = scan_folder
+        self._place = place_of(settings, open_file, scan_folder)
 
     def splits(self) -> list[Split]:
         """List the folder, sorted by path.
@@ -91,7 +85,7 @@ class FilesSource:
         Raises:
             SourceError: the path is not there, nothing matches, or a folder cannot be listed.
         """
-        single = single_file(self._root, named=self._settings.path)
+        single = self._place.single()
         return splits_of([single] if single else self._listed())
 
     def read(self, split: Split) -> Iterator[pa.Table]:
@@ -100,13 +94,13 @@ class FilesSource:
         Raises:
             SourceError: a file is gone since it was listed, or this machine does not see it.
         """
-        return blocks_of(self._row(path) for path in split.paths)
+        return blocks_of(self._place.each(self._row, split.paths))
 
     def _listed(self) -> tuple[ListedFile, ...]:
         settings = self._settings
         patterns = PathPatterns.of(settings.include, settings.exclude)
         links: LinkPolicy = "inside" if settings.follow_links else "skip"
-        listing = list_folder(self._root, patterns, links=links, scan=self._scan_folder)
+        listing = self._place.listing(patterns, links=links)
         if not listing.files:
             raise self._nothing_matches(listing)
         if listing.links_left_out and not settings.follow_links:
@@ -136,7 +130,7 @@ class FilesSource:
 
     def _other_files(self) -> str:
         """How many files there are of the most frequent endings, whatever the patterns say."""
-        listing = list_folder(self._root, PathPatterns.of(("**",)), scan=self._scan_folder)
+        listing = self._place.listing(PathPatterns.of(("**",)))
         names = (PurePosixPath(file.relative) for file in listing.files)
         endings = Counter(name.suffix or name.name for name in names)
         return ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common(_SHOWN))
@@ -148,7 +142,7 @@ class FilesSource:
         try:
             content = self._content(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise gone(path) from error
+            raise self._place.gone(path) from error
         except OSError as error:
             code, message = "unreadable", f"cannot be read: {error.strerror or error}"
         except PermanentError as error:
@@ -159,7 +153,7 @@ class FilesSource:
 
     def _content(self, path: str) -> bytes:
         limit = self._settings.max_document_bytes
-        with self._open_file(path) as file:
+        with self._place.open(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if size > limit:

@@ -25,7 +25,7 @@ SPLIT_BYTES = 32 * 2**20
 
 # Between the root and the relative part of a path, as rsync does it: the path opens as it stands,
 # and no normalised path contains it otherwise.
-_MARK = "/./"
+MARK = "/./"
 
 # skip: no link is followed. inside: links to files and folders within the root. files: links to
 # files wherever they are, none to folders.
@@ -47,7 +47,7 @@ def scan_folder(path: str) -> list[os.DirEntry[str]]:
 
 def relative_part(path: str) -> str:
     """What stands below the root in the path of a split."""
-    return path.partition(_MARK)[2]
+    return path.partition(MARK)[2]
 
 
 def text_of_path(relative: str) -> str:
@@ -67,7 +67,7 @@ def text_of_path(relative: str) -> str:
 def gone(path: str) -> SourceError:
     """The error for a file that was listed but is not there to be read."""
     return SourceError(
-        f"{text_of_path(path.replace(_MARK, '/', 1))!r} was listed but is gone, or is not visible "
+        f"{text_of_path(path.replace(MARK, '/', 1))!r} was listed but is gone, or is not visible "
         f"from this machine ({platform.node()})",
         code="not-visible",
         hint="put the source where every worker sees it under the same path, then run again",
@@ -163,7 +163,7 @@ class ListedFile:
     @property
     def path(self) -> str:
         """Opens the file, and tells root and relative part apart (:func:`relative_part`)."""
-        return f"{self.root}{_MARK}{self.relative}"
+        return f"{self.root}{MARK}{self.relative}"
 
 
 @dataclass(frozen=True, slots=True)

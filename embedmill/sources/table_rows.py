@@ -9,7 +9,7 @@ from typing import Final, Self
 import orjson
 
 from embedmill.errors import PermanentError, SourceError
-from embedmill.settings import TableSourceSettings
+from embedmill.source_settings import TableSourceSettings
 from embedmill.sources.blocks import Row, error_row
 from embedmill.sources.json_values import INT64, json_text, json_value
 

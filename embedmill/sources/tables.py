@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import BinaryIO, Literal, TypeAlias, assert_never
 
 import pyarrow as pa
@@ -16,29 +16,25 @@ import pyarrow as pa
 from embedmill.errors import PermanentError, SourceError
 from embedmill.parsers.decoding import codec_name
 from embedmill.plain_numbers import number_of
-from embedmill.settings import TableSourceSettings
 from embedmill.source import Split
+from embedmill.source_settings import TableSourceSettings
 from embedmill.sources.blocks import Row, blocks_of
 from embedmill.sources.delimited import delimited_rows
 from embedmill.sources.gzipped import is_gzip, plain_chunks
 from embedmill.sources.json_lines import json_rows
 from embedmill.sources.lines import utf8_chunks
 from embedmill.sources.listing import (
-    Listing,
     OpenFile,
     ScanFolder,
-    absolute_path,
-    gone,
-    list_folder,
     open_binary,
     relative_part,
     scan_folder,
-    single_file,
     splits_of,
     text_of_path,
 )
 from embedmill.sources.parquet import parquet_rows
 from embedmill.sources.path_patterns import PathPatterns
+from embedmill.sources.place_of import place_of
 from embedmill.sources.table_rows import RowForm
 
 TableFormat: TypeAlias = Literal["json", "csv", "tsv", "parquet"]
@@ -61,6 +57,8 @@ def format_of(name: str) -> TableFormat | None:
 
 class TableSource:
     """Rows of one file, of all tables below a folder, or of the tables that a glob matches.
+
+    The folder may be one of the file system or a prefix of a bucket.
 
     Links to files are followed, each real file is read once; links to folders are not. Wildcards
     do not match a leading dot.
@@ -85,12 +83,9 @@ class TableSource:
         scan_folder: ScanFolder = scan_folder,
     ) -> None:
         self._settings = settings
-        # Absolute now, so that a worker with another working directory opens the same files.
-        self._path = absolute_path(settings.path)
+        self._place = place_of(settings, open_file, scan_folder)
         self._form = RowForm.of(settings)
         self._encoding = settings.encoding and codec_name(settings.encoding)
-        self._open_file = open_file
-        self._scan_folder = scan_folder
 
     def splits(self) -> list[Split]:
         """List the files, sorted by path; a file is never divided.
@@ -98,13 +93,13 @@ class TableSource:
         Raises:
             SourceError: the path is not there, no table matches, or a folder cannot be listed.
         """
-        base, pattern = self._base_and_pattern()
-        single = single_file(base, named=self._settings.path)
+        place, pattern = self._place.divided()
+        single = place.single()
         if single:
             if not format_of(single.relative):
                 raise self._no_tables(f"{self._settings.path!r} is no table by its ending")
             return splits_of([single])
-        listing = self._listing(base, pattern)
+        listing = place.listing(PathPatterns.of((pattern,)), links="files")
         tables = [file for file in listing.files if format_of(file.relative)]
         if not tables:
             found = f"{number_of(len(listing.files), 'other file')}" if listing.files else "no file"
@@ -120,18 +115,6 @@ class TableSource:
         """
         return blocks_of(row for path in split.paths for row in self._rows(path))
 
-    def _base_and_pattern(self) -> tuple[str, str]:
-        path = Path(self._path)
-        if path.exists():
-            return self._path, "**"
-        for index, part in enumerate(path.parts):
-            if any(wildcard in part for wildcard in "*?["):
-                return str(Path(*path.parts[:index])), "/".join(path.parts[index:])
-        return self._path, "**"
-
-    def _listing(self, base: str, pattern: str) -> Listing:
-        return list_folder(base, PathPatterns.of((pattern,)), links="files", scan=self._scan_folder)
-
     def _no_tables(self, message: str) -> SourceError:
         return SourceError(
             message, code="no-match", hint=f"`source.path` is a file, folder or glob of {_ENDINGS}"
@@ -141,10 +124,10 @@ class TableSource:
         relative = relative_part(path)
         label = text_of_path(relative)
         try:
-            with self._open_file(path) as file:
+            with self._place.open(path) as file:
                 yield from self._rows_of_file(file, format_of(relative) or "json", label)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise gone(path) from error
+            raise self._place.gone(path) from error
         except OSError as error:
             problem = PermanentError(
                 f"{label} cannot be read: {error.strerror or error}",

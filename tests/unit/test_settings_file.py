@@ -275,6 +275,22 @@ def test_an_override_that_cannot_be_used_says_why(problems, override, said):
             "workspace: {url: .embedmill, region: north}",
             "my.yaml:2: workspace: region would have no effect: only an s3:// address takes them",
         ),
+        (
+            "path: ./docs",
+            "path: ./docs\n  bucket: {region: north}",
+            "my.yaml:3: source: bucket would have no effect: only an s3:// path takes it",
+        ),
+        (
+            "path: ./docs",
+            "path: https://example.org/docs",
+            "my.yaml:3: source: 'https://example.org/docs' is of no kind that is known; it takes a "
+            "path of the file system, s3://, gs:// or az://",
+        ),
+        (
+            "path: ./docs",
+            "path: s3://docs\n  follow_links: true",
+            "my.yaml:3: source: follow_links has no effect: buckets have none",
+        ),
     ],
 )
 def test_a_problem_is_said_with_line_path_found_and_allowed(problems, old, new, line):

@@ -1,0 +1,251 @@
+"""A prefix of a bucket as the place of a source: keys as they are, no markers, read ahead."""
+
+from __future__ import annotations
+
+import bisect
+import io
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from errno import EACCES
+from typing import Any, BinaryIO, Self, TypeVar
+
+import obstore
+from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, PreconditionError
+from obstore.store import ObjectStore
+
+from embedmill.errors import SourceError, StopRunError, TransientError
+from embedmill.object_store import bucket_error, first_line, lacks_bucket, open_object_store
+from embedmill.sources.listing import MARK, LinkPolicy, ListedFile, Listing
+from embedmill.sources.path_patterns import PathPatterns
+from embedmill.sources.place import glob_at
+from embedmill.workspace_settings import BucketAccess
+
+T = TypeVar("T")
+# A bucket answers after tens of milliseconds: small documents are asked for side by side.
+_AT_A_TIME = 8
+# Of an object that comes in one reply; of a larger one as much at a time.
+_REPLY_BYTES = 8 * 2**20
+_KEY = "source.path"
+
+
+class Bucket:
+    """See :class:`~embedmill.sources.place.Place`.
+
+    Keys are taken as they are: ``a b.md`` and ``a%20b.md`` are two documents. An empty object whose
+    key ends with a slash, or begins other keys as a folder does, marks a folder for tools that want
+    one; it is no document.
+    """
+
+    def __init__(self, url: str, prefix: str, named: str, access: BucketAccess) -> None:
+        """Open nothing yet.
+
+        Args:
+            url: of the bucket.
+            prefix: below it, without slashes around it.
+            named: how the settings put both.
+            access: how it is reached.
+        """
+        self._url = url
+        self._prefix = prefix
+        self._named = named
+        self._access = access
+        self._opened: ObjectStore | None = None
+
+    @classmethod
+    def of(cls, path: str, access: BucketAccess) -> Self:
+        """The place that the settings name by an URL."""
+        scheme, _, rest = path.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        return cls(f"{scheme}://{bucket}", prefix.strip("/"), path, access)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        # Without the client, which holds keys.
+        return type(self), (self._url, self._prefix, self._named, self._access)
+
+    @property
+    def _store(self) -> ObjectStore:
+        if self._opened is None:
+            self._opened = open_object_store(self._url, self._access, key=_KEY)
+        return self._opened
+
+    def single(self) -> ListedFile | None:
+        """See :meth:`~embedmill.sources.place.Place.single`."""
+        size = self._size_of(self._prefix) if self._prefix else None
+        # An empty one may mark the folder that is meant.
+        if not size or self._named.endswith("/"):
+            return None
+        folder, _, name = self._prefix.rpartition("/")
+        return ListedFile(self._root(folder), name, size)
+
+    def listing(self, patterns: PathPatterns, *, links: LinkPolicy = "skip") -> Listing:  # noqa: ARG002
+        """See :meth:`~embedmill.sources.place.Place.listing`; there are no links in a bucket."""
+        sizes = self._sizes()
+        if not sizes:
+            raise SourceError(
+                f"the source {self._named!r} cannot be read: there is no such object, and none "
+                "below it",
+                code="no-such-path",
+                hint=f"set `{_KEY}` to an object, or to a prefix of some",
+            )
+        paths = sorted(sizes)
+        taken = [
+            ListedFile(self._root(self._prefix), path, sizes[path])
+            for path in paths
+            if patterns.takes(path) and (sizes[path] or not self._is_marker(path, paths))
+        ]
+        return Listing(tuple(taken), links_left_out=0)
+
+    def divided(self) -> tuple[Self, str]:
+        """See :meth:`~embedmill.sources.place.Place.divided`."""
+        parts = self._prefix.split("/")
+        at = glob_at(parts)
+        if at is None or self._size_of(self._prefix) is not None:
+            return self, "**"
+        folder = "/".join(parts[:at])
+        return type(self)(self._url, folder, self._named, self._access), "/".join(parts[at:])
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`~embedmill.sources.place.Place.open`."""
+        key = self._key_of(path)
+        try:
+            reply = obstore.get(self._store, key)
+            if reply.meta["size"] <= _REPLY_BYTES:
+                return io.BytesIO(reply.bytes())
+        except (BaseError, OSError) as error:
+            raise self._not_read(key, error) from error
+        ranges = _Ranges(reply.meta["size"], lambda start, end: self._part(key, reply, start, end))
+        return io.BufferedReader(ranges, _REPLY_BYTES)
+
+    def each(self, work: Callable[[str], T], paths: Iterable[str]) -> Iterator[T]:
+        """See :meth:`~embedmill.sources.place.Place.each`; a few at a time, in threads."""
+        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="bucket") as threads:
+            ahead: deque[Future[T]] = deque()
+            try:
+                for path in paths:
+                    ahead.append(threads.submit(work, path))
+                    if len(ahead) >= _AT_A_TIME:
+                        yield ahead.popleft().result()
+                while ahead:
+                    yield ahead.popleft().result()
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+    def gone(self, path: str) -> SourceError:
+        """See :meth:`~embedmill.sources.place.Place.gone`."""
+        return SourceError(
+            f"{self._url}/{self._key_of(path)} was listed but is gone",
+            code="gone",
+            hint="run again when nobody changes the bucket",
+        )
+
+    def _root(self, folder: str) -> str:
+        return f"{self._url}/{folder}" if folder else self._url
+
+    def _key_of(self, path: str) -> str:
+        return path.replace(MARK, "/", 1).removeprefix(f"{self._url}/")
+
+    def _sizes(self) -> dict[str, int]:
+        """Paths below the prefix, with sizes.
+
+        The client shows ``docs`` and ``docs/`` under one name; that of the two which is no marker
+        counts.
+        """
+        sizes: dict[str, int] = {}
+        start = len(self._prefix) + 1 if self._prefix else 0
+        try:
+            for batch in obstore.list(self._store, prefix=self._prefix or None):
+                for meta in batch:
+                    path = meta["path"][start:]
+                    if path:
+                        sizes[path] = max(meta["size"], sizes.get(path, 0))
+        except InvalidPathError as error:
+            raise SourceError(
+                f"{self._named}: {first_line(error)}",
+                code="key",
+                hint=f"rename that object, or set `{_KEY}` to a prefix beside it",
+            ) from error
+        except (BaseError, OSError) as error:
+            raise self._not_listed(error) from error
+        return sizes
+
+    def _is_marker(self, path: str, paths: list[str]) -> bool:
+        """Whether an empty object marks a folder.
+
+        Args:
+            path: of the object.
+            paths: of all, sorted.
+        """
+        below = f"{path}/"
+        at = bisect.bisect_left(paths, below)
+        if at < len(paths) and paths[at].startswith(below):
+            return True
+        # The client leaves the slash at the end of a key out: without it there is no such object.
+        return self._size_of(f"{self._prefix}/{path}" if self._prefix else path) is None
+
+    def _size_of(self, key: str) -> int | None:
+        try:
+            return obstore.head(self._store, key)["size"]
+        except FileNotFoundError as error:
+            if lacks_bucket(error):
+                raise self._not_listed(error) from error
+            return None
+        except (BaseError, OSError) as error:
+            raise self._not_listed(error) from error
+
+    def _not_listed(self, error: Exception) -> SourceError | TransientError:
+        meaning = bucket_error(self._url, self._prefix, error, key=_KEY)
+        if isinstance(meaning, StopRunError):
+            return SourceError(str(meaning), code=meaning.code, hint=meaning.hint)
+        return meaning
+
+    def _not_read(self, key: str, error: Exception) -> Exception:
+        if isinstance(error, FileNotFoundError) and not lacks_bucket(error):
+            return error
+        if isinstance(error, PermissionDeniedError):
+            return PermissionError(EACCES, first_line(error))
+        return bucket_error(self._url, key, error, key=_KEY)
+
+    def _part(self, key: str, reply: Any, start: int, end: int) -> bytes:  # noqa: ANN401
+        """A part of the object that the first reply was about, not of what was put there since."""
+        etag = reply.meta["e_tag"]
+        try:
+            options: Any = {"range": (start, end), "if_match": etag}
+            return bytes(obstore.get(self._store, key, options=options).bytes())
+        except PreconditionError as error:
+            raise TransientError(
+                f"{self._url}/{key} was changed while it was read", code="object-store"
+            ) from error
+        except (BaseError, OSError) as error:
+            raise self._not_read(key, error) from error
+
+
+class _Ranges(io.RawIOBase):
+    """An object of known size as a file, read part by part."""
+
+    def __init__(self, size: int, part: Callable[[int, int], bytes]) -> None:
+        super().__init__()
+        self._size = size
+        self._part = part
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
+        self._at = max(0, starts[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:
+            return 0
+        read = end - self._at
+        buffer[:read] = self._part(self._at, end)
+        self._at = end
+        return read

@@ -1,0 +1,226 @@
+"""Sources in a bucket, through a server that speaks S3."""
+
+import gzip
+import io
+import json
+import pickle
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from s3_server import s3_server
+from typer.testing import CliRunner
+
+from embedmill.document import documents_of
+from embedmill.errors import SourceError, TransientError
+from embedmill.source_settings import FilesSourceSettings, TableSourceSettings
+from embedmill.sources.files import FilesSource
+from embedmill.sources.tables import TableSource
+from embedmill.workspace_settings import BucketAccess
+from pipelines.cli import app
+
+NAMES = ["%# +.md", "100%.md", "a b.md", "a%20b.md", "a+b.md", "cafe\u0301.md", "caf\u00e9.md"]
+NAMES += ["q?x=1.md", "\U0001f600.md"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def client(server, monkeypatch):
+    monkeypatch.setenv("TEST_S3", "testing")
+    client = boto3.client(
+        "s3",
+        endpoint_url=server,
+        region_name="us-east-1",
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+    )
+    client.create_bucket(Bucket="documents")
+    yield client
+    for found in client.list_objects_v2(Bucket="documents").get("Contents", ()):
+        client.delete_object(Bucket="documents", Key=found["Key"])
+    client.delete_bucket(Bucket="documents")
+    client.close()
+
+
+@pytest.fixture
+def put(client):
+    """Puts objects: keys to contents."""
+
+    def put(objects):
+        for key, content in objects.items():
+            client.put_object(Bucket="documents", Key=key, Body=content)
+
+    return put
+
+
+@pytest.fixture
+def access(server):
+    return BucketAccess(
+        endpoint=server,
+        region="us-east-1",
+        access_key="${TEST_S3}",
+        secret_key="${TEST_S3}",
+        allow_http=True,
+    )
+
+
+@pytest.fixture
+def files(access):
+    def source_of(path, **settings):
+        return FilesSource(FilesSourceSettings(kind="files", path=path, bucket=access, **settings))
+
+    return source_of
+
+
+@pytest.fixture
+def tables(access):
+    def source_of(path, **settings):
+        return TableSource(TableSourceSettings(kind="table", path=path, bucket=access, **settings))
+
+    return source_of
+
+
+def read(source):
+    return [
+        row
+        for split in source.splits()
+        for block in source.read(split)
+        for row in documents_of(block)
+    ]
+
+
+def ids(source):
+    return [row.doc_id for row in read(source)]
+
+
+def test_a_key_is_taken_as_it_is_and_its_id_leads_back_to_it(client, put, files):
+    put({f"a b/{name}": name.encode() for name in NAMES})
+
+    rows = read(files("s3://documents/a b"))
+
+    assert [row.doc_id for row in rows] == sorted(NAMES)
+    assert [row.content.decode() for row in rows] == sorted(NAMES)
+    assert rows[0].metadata == '{"path":"%# +.md"}'
+    for row in rows:
+        found = client.get_object(Bucket="documents", Key=f"a b/{row.doc_id}")
+        assert found["Body"].read() == row.content
+
+
+def test_markers_of_folders_are_no_documents(put, files):
+    put({"docs/": b"", "docs": b"", "docs/a.md": b"a", "x.md/": b"", "empty.md": b"", "in/": b""})
+
+    rows = read(files("s3://documents", include=("**",)))
+
+    assert [(row.doc_id, row.content, row.error_code) for row in rows] == [
+        ("docs/a.md", b"a", None),
+        ("empty.md", b"", None),
+    ]
+    assert ids(files("s3://documents/docs")) == ["a.md"]
+    assert ids(files("s3://documents/docs/")) == ["a.md"]
+
+
+def test_a_document_beside_what_is_below_its_key_stays_one(put, files):
+    put({"docs": b"text", "docs/": b"", "docs/a.md": b"a"})
+
+    assert ids(files("s3://documents", include=("**",))) == ["docs", "docs/a.md"]
+    # Of an object and a prefix with one name the slash says which is meant.
+    assert ids(files("s3://documents/docs")) == ["docs"]
+    assert ids(files("s3://documents/docs/")) == ["a.md"]
+
+
+def test_patterns_hold_for_keys(put, files):
+    put({"a.md": b"a", "b.txt": b"b", "old/c.md": b"c", ".git/d.md": b"d", "new/e.png": b"e"})
+
+    assert ids(files("s3://documents")) == ["a.md", "b.txt", "old/c.md"]
+    assert ids(files("s3://documents", exclude=("old",))) == ["a.md", "b.txt"]
+    with pytest.raises(SourceError, match=r"'s3://documents/new' matches .*1 \.png"):
+        files("s3://documents/new").splits()
+
+
+def test_what_cannot_be_listed_is_refused_with_a_reason(put, files, tables):
+    with pytest.raises(SourceError, match="no such object, and none below it") as error:
+        files("s3://documents/nowhere").splits()
+    assert "`source.path`" in error.value.hint
+    with pytest.raises(SourceError, match="there is no such bucket"):
+        files("s3://nowhere/x").splits()
+    put({"a//b.md": b"a"})
+    with pytest.raises(SourceError, match=r"a//b\.md"):
+        files("s3://documents").splits()
+    put({"rows": b"{}"})
+    with pytest.raises(SourceError, match="'s3://documents/rows' is no table by its ending"):
+        tables("s3://documents/rows").splits()
+
+
+def test_an_object_that_is_gone_fails_the_split(client, put, files):
+    put({"a.md": b"a", "b.md": b"b"})
+    source = pickle.loads(pickle.dumps(files("s3://documents")))
+    (split,) = source.splits()
+    client.delete_object(Bucket="documents", Key="b.md")
+
+    with pytest.raises(SourceError, match=r"s3://documents/b\.md was listed but is gone"):
+        list(source.read(split))
+
+
+def test_tables_of_every_format_in_one_request_or_in_parts(put, tables, monkeypatch):
+    monkeypatch.setattr("embedmill.sources.bucket._REPLY_BYTES", 1_000)
+    rows = [{"id": f"{number:03}", "text": f"text {number}"} for number in range(300)]
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    parquet = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), parquet)
+    put({"t/a b.jsonl": lines, "t/b.jsonl.gz": gzip.compress(lines), "t/c.txt": b"x"})
+    put({"u/[1].parquet": parquet.getvalue()})
+
+    expected = [row["id"] for row in rows]
+    assert ids(tables("s3://documents/t/a b.jsonl")) == expected
+    assert ids(tables("s3://documents/t")) == 2 * expected
+    assert ids(tables("s3://documents/t/*.gz")) == expected
+    assert ids(tables("s3://documents/u/[1].parquet")) == expected
+    assert ids(tables("s3://documents/*/*.parquet")) == expected
+
+
+def test_an_object_that_changes_while_it_is_read_is_no_mixture(put, tables, monkeypatch):
+    monkeypatch.setattr("embedmill.sources.bucket._REPLY_BYTES", 1_000)
+    put({"a.jsonl": b'{"id": "a", "text": "%s"}\n' % (b"x " * 2_000_000)})
+    source = tables("s3://documents/a.jsonl")
+    path = source.splits()[0].paths[0]
+    file = source._place.open(path)
+    file.read(10)
+    put({"a.jsonl": b'{"id": "b", "text": "%s"}\n' % (b"y " * 2_000_000)})
+
+    with pytest.raises(TransientError, match="changed while it was read"):
+        file.read()
+
+
+def test_an_index_is_filled_from_a_bucket_given_by_path(put, server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put({"guide/a.md": b"apples", "guide/b.md": b"plums"})
+    settings = {
+        "index": "other",
+        "workspace": "ws",
+        "source": {
+            "kind": "files",
+            "path": "s3://documents/other",
+            "bucket": {
+                "endpoint": server,
+                "region": "us-east-1",
+                "access_key": "${TEST_S3}",
+                "secret_key": "${TEST_S3}",
+                "allow_http": True,
+            },
+        },
+        "chunker": {"kind": "auto"},
+        "embedder": {"kind": "hashing"},
+        "store": {"kind": "discard", "path": "store"},
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps(settings))
+
+    result = CliRunner().invoke(app, ["ingest", "s.yaml", "--source", "s3://documents/guide"])
+
+    assert result.exit_code == 0, result.output
+    assert "guide v1: 2 records" in result.output

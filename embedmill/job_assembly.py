@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from embedmill.assembly import Layers
 from embedmill.batch_provider import BatchEmbeddingProvider, BatchLimits
 from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Embedder, Vectors
@@ -28,7 +31,9 @@ from embedmill.run_context import RunContext
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import ChunkLayer, VectorLayer
 from embedmill.settings import EmbedderSettings, Settings
+from embedmill.unfinished_jobs import UnfinishedJobs, unfinished_jobs
 from embedmill.voyage_settings import VoyageEmbedderSettings
+from embedmill.work_left import lacks_vectors
 from embedmill.workspace import Workspace, create_once
 
 # Plain sentences of different fields, so that two swapped answers cannot look alike.
@@ -60,6 +65,17 @@ def uses_jobs(settings: Settings) -> bool:
     """Whether the embedder of these settings works through a provider's jobs."""
     embedder = settings.embedder
     return isinstance(embedder, HAVING_JOBS) and embedder.mode != "realtime"
+
+
+def jobs_left(context: RunContext, layers: Layers) -> UnfinishedJobs:
+    """What jobs of earlier runs still bring to a version, whatever its settings ask for now.
+
+    A run that did not look would pay for their rows again, and forget the jobs.
+    """
+    if not isinstance(context.settings.embedder, HAVING_JOBS):
+        return UnfinishedJobs((), 0)
+    records = job_records(context.settings, context, layers.workspace)
+    return unfinished_jobs(records, partial(lacks_vectors, layers.chunks, layers.vectors))
 
 
 def price_per_million(settings: EmbedderSettings) -> float | None:
@@ -127,7 +143,8 @@ def job_runner_of(
         workspace: of the index.
         chunks: of the version.
         vectors: of the version.
-        realtime: the same model without jobs; used for known texts, and in mode ``auto``.
+        realtime: the same model without jobs; used for known texts, and for rows in mode ``auto``,
+            or in mode ``realtime`` for whatever no job has.
         scratch: local folder; holds a file of requests and the results of one job at a time.
     """
     settings = context.settings.embedder
@@ -136,7 +153,7 @@ def job_runner_of(
     # The runner asks again by itself, and does not sleep while it does.
     provider, template = build_provider(settings, context.embedding, read_retries=0)
     texts = KNOWN_TEXTS[: jobs.canaries]
-    auto = settings.mode == "auto"
+    by_jobs_alone = settings.mode == "batch"
     parts = JobParts(
         chunks=chunks,
         vectors=vectors,
@@ -149,9 +166,9 @@ def job_runner_of(
         clock=_now,
         dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
         policy=_policy(settings),
-        realtime=realtime if auto else None,
-        realtime_below=jobs.realtime_below,
-        deadline=_deadline(jobs, context.run) if auto else None,
+        realtime=None if by_jobs_alone else realtime,
+        realtime_below=sys.maxsize if settings.mode == "realtime" else jobs.realtime_below,
+        deadline=None if by_jobs_alone else _deadline(jobs, context.run),
         stale_share=jobs.stale_share if jobs.on_stale_input == "cancel" else None,
         account=account_of(settings),
     )

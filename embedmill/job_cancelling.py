@@ -43,8 +43,7 @@ def cancel_job(
         TransientError: the provider does not answer; nothing was given up.
     """
     intent = record.intent
-    if record.outcome is not None:
-        raise RefusedError(f"embedding job {intent.key} has ended: {record.outcome.status}")
+    _require_open(record)
     record.require_provider(provider.kind)
     handle = record.handle
     if handle is None:
@@ -54,15 +53,41 @@ def cancel_job(
     if handle is not None:
         provider.cancel(handle)
         return handle
+    _abandon(record, records, clock(), "given up by hand before it was submitted")
+    return None
+
+
+def give_up_job(record: JobRecord, records: JobRecords, *, clock: Callable[[], datetime]) -> None:
+    """Let a job be that nobody can reach any more, without asking the provider.
+
+    Whatever it did is lost: its rows are open again, and are paid for again.
+
+    Args:
+        record: of the job.
+        records: where its end is written.
+        clock: UTC.
+
+    Raises:
+        RefusedError: it has ended.
+    """
+    _require_open(record)
+    _abandon(record, records, clock(), "given up by hand; what it did was never collected")
+
+
+def _require_open(record: JobRecord) -> None:
+    if record.outcome is not None:
+        raise RefusedError(f"embedding job {record.intent.key} has ended: {record.outcome.status}")
+
+
+def _abandon(record: JobRecord, records: JobRecords, now: datetime, note: str) -> None:
     outcome = JobOutcome(
         status="abandoned",
-        ended=clock().isoformat(),
+        ended=now.isoformat(),
         counted=False,
-        again=intent.rows(),
-        note="given up by hand before it was submitted",
+        again=record.intent.rows(),
+        note=note,
     )
-    records.collected(intent.key, outcome)
-    return None
+    records.collected(record.intent.key, outcome)
 
 
 def _found(

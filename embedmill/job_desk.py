@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from embedmill import job_stops
 from embedmill.batch_provider import QUEUE_FULL, BatchEmbeddingProvider, JobState, RequestFile
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import (
@@ -336,11 +337,8 @@ class JobDesk:
             state = None
         except RefusedError as error:
             if self._p.clock() - job.handle.created_at > _SHOWS_WITHIN:
-                raise StopRunError(
-                    f"embedding job {job.key}: {error}",
-                    code="job-unknown",
-                    hint="does the key belong to the project that submitted the job?",
-                ) from error
+                elsewhere = self._intents[job.key].account not in {"", self._p.account}
+                raise job_stops.unknown(job.key, str(error), elsewhere=elsewhere) from error
             state = None
         now = self._p.clock()
         self._jobs[job.key] = after_poll(job, state, now, self._p.policy, self._p.dice)

@@ -29,8 +29,9 @@ class EmbeddingJobSettings(Frozen):
     deadline_hours: float | None = Field(
         default=None,
         gt=0,
-        description="In mode `auto`: what is not done so long after the run began goes through the "
-        "realtime endpoint; its jobs are cancelled, what they finished is kept.",
+        description="In mode `auto`, and in `realtime` while jobs are still open: what is not done "
+        "so long after the run began goes through the realtime endpoint; its jobs are cancelled, "
+        "what they finished is kept.",
     )
     on_stale_input: Literal["finish", "cancel"] = Field(
         default="finish",

@@ -61,3 +61,25 @@ def gone(key: str, said: str) -> StopRunError:
         hint="ask the provider about the job; the same command sends its rows again, and they "
         "are paid for again",
     )
+
+
+def unknown(key: str, said: str, *, elsewhere: bool) -> StopRunError:
+    """The provider does not know a job that was submitted.
+
+    Args:
+        key: of the job.
+        said: by the provider.
+        elsewhere: it was submitted with another key, or to another address, than is asked.
+    """
+    whose = (
+        "it was submitted with another API key or to another base_url than the settings have now: "
+        "set embedder.api_key and embedder.base_url as they were"
+        if elsewhere
+        else "does embedder.api_key belong to the project that submitted the job?"
+    )
+    return StopRunError(
+        f"embedding job {key}: {said}",
+        code="job-unknown",
+        hint=f"{whose}. Where nobody can reach it any more, embedmill jobs cancel {key} --give-up "
+        "-c SETTINGS lets it be: its rows are sent, and paid for, again",
+    )

@@ -24,6 +24,8 @@ class RunContext:
         chunking: the version's chunking recipe.
         embedding: the version's embedding recipe.
         copy_of: id of another store that the version is copied to; empty for the index's own.
+        by_jobs: a provider's jobs bring vectors: the settings ask for them, or earlier runs have
+            left some open.
     """
 
     settings: Settings
@@ -33,6 +35,7 @@ class RunContext:
     chunking: ChunkingRecipe
     embedding: EmbeddingRecipe
     copy_of: str = ""
+    by_jobs: bool = False
 
     @property
     def applied(self) -> str:

@@ -13,7 +13,7 @@ from embedmill.assembly import recipes_of, workspace_of
 from embedmill.batch_provider import BatchEmbeddingProvider
 from embedmill.errors import RefusedError
 from embedmill.job_assembly import build_provider, price_per_million
-from embedmill.job_cancelling import cancel_job
+from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.job_summary import status_of, summary_of
 from embedmill.lease import Lease, LeaseName, take_lease
@@ -151,6 +151,14 @@ def _shown(value: object) -> str:
 def cancel(
     key: KeyArgument,
     *,
+    give_up: Annotated[
+        bool,
+        typer.Option(
+            "--give-up",
+            help="Ask nobody: for a job that no key reaches any more. What it did is lost, and "
+            "paid for again.",
+        ),
+    ] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     index: IndexOption = None,
     overrides: SetOption = None,
@@ -160,6 +168,10 @@ def cancel(
     with _held(settings, "jobs cancel"):
         records = _records(settings)
         record = _one(records, key)
+        if give_up:
+            give_up_job(record, records, clock=_now)
+            out.print(f"{key}: given up; its rows are sent, and paid for, again")
+            return
         if record.handle is None and record.outcome is None:
             out.print(f"{key}: looking for it at the provider, whose listing may lag by a minute")
         handle = cancel_job(record, records, _provider(settings), clock=_now, sleep=time.sleep)

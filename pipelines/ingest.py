@@ -12,12 +12,12 @@ from typing import Any
 
 from embedmill.announcing import announce, keep_event
 from embedmill.arrivals import refusal_event, tell_of_arrival
-from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
+from embedmill.assembly import Layers, build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.errors import EmbedmillError, RefusedError
 from embedmill.executor import Executor
 from embedmill.gates.first import refusal_of_first
-from embedmill.job_assembly import job_records, price_per_million, uses_jobs
+from embedmill.job_assembly import HAVING_JOBS, job_records, jobs_left, price_per_million, uses_jobs
 from embedmill.job_summary import summaries
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
@@ -42,6 +42,8 @@ from pipelines.run_options import InterruptedRunError, RunOptions
 from pipelines.small_run import OutgrownError, SmallRun
 
 log = logging.getLogger(__name__)
+# Of the pipelines that have an execution.
+_EMBEDDING = {"ingest", "replay", "reembed"}
 
 
 def ingest(settings: Settings, executor: Executor, options: RunOptions | None = None) -> RunReport:
@@ -145,10 +147,19 @@ class OpenVersion:
             "version": self._version.name,
         }
         run = start_run(self._workspace, self._settings.index, utc_now(), started)
-        self.context = replace(self.context, run=run)
+        self.context = replace(self.context, run=run, by_jobs=self._by_jobs())
         return Execution(
             self.context, executor, self._options, self._pipeline, self._lease, small=small
         )
+
+    def _by_jobs(self) -> bool:
+        """Whether jobs embed: where the settings ask for none, as long as earlier ones are open."""
+        if uses_jobs(self._settings):
+            return True
+        left = jobs_left(self.context, Layers(self.context))
+        if left.jobs and self._pipeline in _EMBEDDING:
+            self._options.on_notice(left.notice(waits=self._options.wait_for_jobs))
+        return bool(left)
 
     def run(self, execution: Execution, work: Callable[[Execution], None]) -> RunReport:
         """Do the work, check the counts, record the version; leave a report however it ends."""
@@ -192,7 +203,7 @@ class OpenVersion:
 
     def _jobs(self) -> Sequence[dict[str, Any]]:
         """Embedding jobs of the version that have ended, oldest first."""
-        if not uses_jobs(self._settings):
+        if not isinstance(self._settings.embedder, HAVING_JOBS):
             return ()
         records = job_records(self._settings, self.context, self._workspace)
         return summaries(records.all(), price_per_million(self._settings.embedder))

@@ -12,7 +12,6 @@ from actors.embedding_job_runner import JobsAdvanced
 from embedmill.counts import ChunkCounts, RateUse
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
-from embedmill.job_assembly import uses_jobs
 from embedmill.plain_numbers import number_of
 from embedmill.rate_assembly import rate_budget_of
 from embedmill.run_context import RunContext
@@ -40,7 +39,7 @@ def embed_stage(
     more_to_come: Callable[[], bool],
 ) -> EmbedStage | JobStage:
     """The stage that gives segments their vectors: by a provider's jobs, or in workers."""
-    if not uses_jobs(context.settings):
+    if not context.by_jobs:
         provider = rate_budget_of(context.settings.embedder) is not None
         return EmbedStage(dispatcher, faults, workers, on_embedded, one_model=provider)
     return JobStage(

@@ -15,7 +15,6 @@ from actors.store_writer import StoreWriter
 from embedmill.compatible_settings import CompatibleEmbedderSettings
 from embedmill.embedding_layout import best_layout
 from embedmill.executor import Executor, WorkerSpec
-from embedmill.job_assembly import uses_jobs
 from embedmill.local_model import Backend
 from embedmill.local_models.build import preferred_backends
 from embedmill.processors import has_nvidia_driver, usable_cores
@@ -204,7 +203,7 @@ def add_pools(
     for pool in (READ, SHARD) if scans else ():
         dispatcher.start(pool)
     keeper = _keeper(dispatcher, settings)
-    if uses_jobs(settings):
+    if context.by_jobs:
         # One poller for one account; waiting takes no core.
         dispatcher.add_pool(EMBED, [WorkerSpec(EmbeddingJobRunner, (context, keeper))])
     else:

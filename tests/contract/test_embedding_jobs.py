@@ -18,6 +18,7 @@ from embedmill.assembly import Seams, seams, workspace_of
 from embedmill.canary import CANARY_TEXTS
 from embedmill.errors import ModelDriftError, StopRunError
 from embedmill.executor import InlineExecutor
+from embedmill.job_cancelling import give_up_job
 from embedmill.job_records import JobRecords
 from embedmill.manifest import Manifest
 from embedmill.settings import Settings
@@ -61,6 +62,7 @@ class JobIndex:
         self.store = {"kind": "memory", "name": f"jobs-{next(_numbers)}"}
         self.jobs = {"poll_seconds": 5, "poll_most_seconds": 60}
         self.embedder = {"mode": "batch"}
+        self.notices = []
         self.write(TEXTS)
 
     def write(self, texts):
@@ -94,7 +96,12 @@ class JobIndex:
 
     def ingest(self, executor=None, *, wait=True):
         own = executor or InlineExecutor()
-        options = RunOptions(clock=self.clock, sleep=self.clock.sleep, wait_for_jobs=wait)
+        options = RunOptions(
+            clock=self.clock,
+            sleep=self.clock.sleep,
+            wait_for_jobs=wait,
+            on_notice=self.notices.append,
+        )
         try:
             return ingest(self.settings, own, options)
         finally:
@@ -365,6 +372,63 @@ def test_a_changed_document_takes_the_vectors_of_chunks_that_were_in_flight(inde
     # The canary is asked again in every run; nothing else is.
     assert paid == [paid[0]] * len(CANARY_TEXTS)
     assert bill.more_than_once() == len(CANARY_TEXTS)
+
+
+# Settings that ask for no jobs any more, while some are open.
+
+
+def test_rows_of_open_jobs_are_not_paid_for_again_when_all_else_is_embedded_in_realtime(index):
+    made = index()
+    made.ingest(wait=False)
+    made.embedder["mode"] = "realtime"
+    made.write({**TEXTS, "new": "a text that is not to wait"})
+    assert made.ingest(wait=False).status == "waiting"
+    assert made.server.bill.times("a text that is not to wait") == 1
+    (record,) = made.records()
+    assert f"1 embedding job with 25 rows is still open ({record.intent.key}, " in made.notices[0]
+    assert "leaves them to a later one" in made.notices[0]
+    report = made.ingest()
+    assert (report.status, [job["key"] for job in report.jobs]) == (
+        "succeeded",
+        [record.intent.key],
+    )
+    made.is_right()
+    assert made.paid() == {1: 26}
+    assert made.server.posts("/batches") == 1
+    made.notices.clear()
+    assert made.ingest().chunks.chunks == 0
+    assert made.notices == []
+    jobs = Manifest(workspace_of(made.settings), "by-jobs").read().newest.jobs
+    assert [job["key"] for job in jobs] == [record.intent.key]
+
+
+def test_what_a_job_did_before_it_expired_is_kept_and_the_rest_embedded_in_realtime(index):
+    made = index(fault("job", "expire", count=9))
+    made.ingest(wait=False)
+    made.embedder["mode"] = "realtime"
+    made.ingest()
+    made.is_right()
+    assert made.paid() == {1: 25}
+    assert made.server.posts("/batches") == 1
+
+
+def test_a_job_that_no_key_reaches_any_more_is_given_up_by_hand(index, monkeypatch):
+    made = index(api_key="sk-of-the-fake-server")
+    made.ingest(wait=False)
+    with OpenAIServer(options=ServerOptions(now=clock_of(made.clock))) as other:
+        made.server, of_before = other, made.server
+        made.clock.sleep(3600)
+        with pytest.raises(StopRunError, match="batch_0000000001") as caught:
+            made.ingest()
+        assert "another API key or to another base_url" in caught.value.hint
+        (record,) = made.records()
+        assert f"jobs cancel {record.intent.key} --give-up" in caught.value.hint
+        workspace = workspace_of(made.settings)
+        version = Manifest(workspace, "by-jobs").read().newest
+        give_up_job(record, JobRecords(workspace, "by-jobs", version), clock=made.clock.utc)
+        made.ingest()
+        made.is_right()
+        made.server = of_before
 
 
 # Processes that are killed.

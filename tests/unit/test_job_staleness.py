@@ -6,7 +6,7 @@ import pytest
 
 from embedmill.batch_provider import BatchLimits
 from embedmill.errors import RefusedError
-from embedmill.job_cancelling import cancel_job
+from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecords
 from embedmill.segment import SegmentKey
 from embedmill.testing.fake_batch_provider import ProviderFault
@@ -190,3 +190,15 @@ def test_a_job_that_has_ended_cannot_be_cancelled():
     made.run()
     with pytest.raises(RefusedError, match="has ended"):
         cancelled(made)
+
+
+def test_a_job_that_nobody_can_reach_is_given_up_without_asking_and_its_rows_are_sent_again():
+    made = intended()
+    (record,) = made.records()
+    give_up_job(record, records_of(made), clock=made.clock)
+    assert made.provider.calls["cancel"] == 0
+    with pytest.raises(RefusedError, match="has ended: abandoned"):
+        give_up_job(made.records()[0], records_of(made), clock=made.clock)
+    made.run()
+    assert len(made.records()) == 2
+    assert len(made.fates().vectors) == 2

@@ -10,6 +10,7 @@ import typer
 
 from embedmill.errors import RefusedError
 from embedmill.extras import extra
+from embedmill.testing.fake_server import why_not_served
 from pipelines.cli_options import reports_errors
 
 # Each has a module embedmill.testing.<name>_server with a main. The providers know rate limits.
@@ -47,18 +48,12 @@ def rehearse(
     limits = _limits(
         provider, requests=requests_per_minute, tokens=tokens_per_minute, inputs=inputs_per_minute
     )
-    try:
-        with extra("this fake", f"'embedmill[{provider}]'", ("weaviate", "grpc", "grpc_health")):
-            fake = import_module(f"embedmill.testing.{provider}_server")
-        fake.main(["--port", str(port), *plan, *limits])
-    except ValueError as error:
-        raise RefusedError(f"the plan of faults makes no sense: {error}") from error
-    except FileNotFoundError as error:
-        raise RefusedError(f"{faults} cannot be read: {error}") from error
-    except OSError as error:
-        raise RefusedError(
-            f"port {port} cannot be served: {error}", hint="add --port 0 for any that is free"
-        ) from error
+    with extra("this fake", f"'embedmill[{provider}]'", ("weaviate", "grpc", "grpc_health")):
+        fake = import_module(f"embedmill.testing.{provider}_server")
+        try:
+            fake.main(["--port", str(port), *plan, *limits])
+        except (ValueError, OSError) as error:
+            raise why_not_served(error) from error
 
 
 def _limits(provider: str, **limits: int | None) -> list[str]:

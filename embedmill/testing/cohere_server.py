@@ -7,12 +7,12 @@ embedmill.testing.cohere_server`` serves until it is ended.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
 from embedmill.testing.cohere_account import Account, ServerOptions
 from embedmill.testing.cohere_api import CohereApi
 from embedmill.testing.cohere_faults import Fault
+from embedmill.testing.fake_server import run_as_module
 from embedmill.testing.fault_plan import FaultPlan
 from embedmill.testing.provider_server import ProviderServer, serve_provider
 
@@ -57,4 +57,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_module(main)

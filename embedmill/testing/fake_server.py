@@ -11,13 +11,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, NoReturn, Self
 
+from embedmill.errors import RefusedError
 from embedmill.testing.fake_api import Call, FakeApi, HangUp, RefusedRequest, Reply, Request
 from embedmill.testing.fault_plan import FaultT, load_faults
 from embedmill.testing.kept_port import kept_port, port_of
@@ -237,9 +238,16 @@ class _Handler(BaseHTTPRequestHandler):
 def command_line(prog: str, about: str) -> argparse.ArgumentParser:
     """A parser with what the commands of all fake servers take: ``--port`` and ``--faults``."""
     parser = argparse.ArgumentParser(prog=prog, description=about)
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free")
+    parser.add_argument("--port", type=_port, default=0, help="0: any that is free")
     parser.add_argument("--faults", type=Path, help="YAML list of what goes wrong")
     return parser
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"there is no port {port}")
+    return port
 
 
 def given_faults(path: Path | None, kind: type[FaultT]) -> list[FaultT]:
@@ -247,6 +255,7 @@ def given_faults(path: Path | None, kind: type[FaultT]) -> list[FaultT]:
 
     Raises:
         ValueError: the file is no list of such faults.
+        OSError: it cannot be read.
     """
     return load_faults(path, kind) if path else []
 
@@ -261,3 +270,27 @@ def serve_until_ended(server: FakeServer[Any], address: str) -> int:
         sys.stdout.flush()
         ended.wait()
     return 0
+
+
+def why_not_served(error: ValueError | OSError) -> RefusedError:
+    """What a person is told of a server that cannot be had: its plan is at fault, or its port.
+
+    Args:
+        error: that its ``main`` has raised.
+    """
+    if isinstance(error, ValueError):
+        return RefusedError(f"the plan of faults makes no sense: {error}")
+    if error.filename is not None:
+        return RefusedError(f"{error.filename} cannot be read: {error.strerror}")
+    return RefusedError(error.strerror or str(error), hint="add --port 0 for any that is free")
+
+
+def run_as_module(main: Callable[[], int]) -> NoReturn:
+    """Run a ``main`` and end the process; where it cannot serve, standard error says why."""
+    try:
+        sys.exit(main())
+    except (ValueError, OSError) as error:
+        refusal = why_not_served(error)
+        hint = f"\n  next: {refusal.hint}" if refusal.hint else ""
+        sys.stderr.write(f"error: {refusal}{hint}\n")
+        sys.exit(2)

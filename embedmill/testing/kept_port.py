@@ -15,15 +15,15 @@ def kept_port(port: int = 0) -> socket.socket:
         port: 0: any that is free.
 
     Raises:
-        OSError: somebody listens on the port.
+        OSError: somebody listens on the port; says which it is.
     """
     kept = socket.socket()
     try:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("127.0.0.1", port))
-    except OSError:
+    except OSError as error:
         kept.close()
-        raise
+        raise OSError(error.errno, f"port {port} cannot be served: {error.strerror}") from error
     return kept
 
 

@@ -7,16 +7,14 @@ until it is ended.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from embedmill.testing.fake_bill import Bill
 from embedmill.testing.fake_server import (
-    FakeServer,
     command_line,
     given_faults,
+    run_as_module,
     serve_until_ended,
 )
 from embedmill.testing.fault_plan import FaultPlan
@@ -24,18 +22,16 @@ from embedmill.testing.openai_account import Account, ServerOptions
 from embedmill.testing.openai_api import OpenAIApi
 from embedmill.testing.openai_faults import Fault
 from embedmill.testing.openai_jobs import Jobs
+from embedmill.testing.provider_server import ProviderServer
 from embedmill.testing.request_rates import add_rate_options, rates_given
 
 __all__ = ["Fault", "OpenAIServer", "ServerOptions", "main"]
 
 
-class OpenAIServer(FakeServer[Fault]):
+class OpenAIServer(ProviderServer[ServerOptions, Fault]):
     """The server, in threads of this process. A context: it serves within the ``with``.
 
     Attributes:
-        base_url: for the settings, with ``/v1``.
-        bill: what was charged for.
-        account: files and options.
         jobs: all of them.
     """
 
@@ -56,24 +52,18 @@ class OpenAIServer(FakeServer[Fault]):
             folder: for the files' bytes; without it one that is removed at the end.
         """
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fake-openai-")
-        self.account = Account(
+        account = Account(
             options or ServerOptions(),
             FaultPlan(Fault, faults),
             folder=Path(self._temporary.name) if self._temporary else folder or Path(),
         )
-        self.bill: Bill = self.account.bill
-        self.jobs = Jobs(self.account)
+        self.jobs = Jobs(account)
         try:
-            super().__init__(OpenAIApi(self.account, self.jobs), port=port)
+            super().__init__(account, OpenAIApi(account, self.jobs), port=port)
         except OSError:
             if self._temporary:
                 self._temporary.cleanup()
             raise
-
-    @property
-    def base_url(self) -> str:
-        """Address for a client."""
-        return f"{self.url}/v1"
 
     def posts(self, path: str) -> int:
         """How many requests with a body a path has had, answered or not."""
@@ -107,4 +97,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_module(main)

@@ -8,13 +8,13 @@ embedmill.testing.pinecone_server`` serves until it is ended.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
 from embedmill.testing.fake_server import (
     FakeServer,
     command_line,
     given_faults,
+    run_as_module,
     serve_until_ended,
 )
 from embedmill.testing.fault_plan import FaultPlan
@@ -74,4 +74,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_module(main)

@@ -7,7 +7,6 @@ the statuses and words of the real server, whose sources (1.13 to 1.20) they wer
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from embedmill.testing.fake_server import (
     FakeServer,
     command_line,
     given_faults,
+    run_as_module,
     serve_until_ended,
 )
 from embedmill.testing.fault_plan import FaultPlan
@@ -88,4 +88,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_module(main)

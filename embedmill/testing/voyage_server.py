@@ -8,9 +8,9 @@ ended.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
+from embedmill.testing.fake_server import run_as_module
 from embedmill.testing.fault_plan import FaultPlan
 from embedmill.testing.provider_server import ProviderServer, serve_provider
 from embedmill.testing.voyage_account import Account, ServerOptions
@@ -55,4 +55,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_module(main)

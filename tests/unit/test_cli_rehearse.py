@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -12,10 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from embedmill.errors import TransientError
+from embedmill.testing import openai_server
+from embedmill.testing.fake_server import run_as_module
 from embedmill.vector_store import CollectionSpec, VectorBatch
 from embedmill.vector_stores.weaviate import WeaviateStore
 from embedmill.weaviate_settings import WeaviateSettings
 from pipelines.cli import app
+from pipelines.cli_rehearse import FAKES
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +30,8 @@ ROOT = Path(__file__).parents[2]
         (["--provider", "nobody"], "openai, voyage, cohere"),
         (["--faults", "PLAN"], "explode"),
         (["--faults", "nowhere.yaml"], "nowhere.yaml cannot be read"),
-        (["--port", "TAKEN"], "--port 0"),
+        (["--faults", "FOLDER"], "FOLDER cannot be read: Is a directory"),
+        (["--port", "TAKEN"], "port TAKEN cannot be served: Address already in use"),
         (["--provider", "qdrant", "--tokens-per-minute", "9"], "no limits by the minute"),
     ],
 )
@@ -34,11 +39,36 @@ def test_what_cannot_be_served_is_refused_with_a_reason(tmp_path, arguments, sai
     plan = tmp_path / "plan.yaml"
     plan.write_text("- {at: embeddings, do: explode}\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        places = {"PLAN": str(plan), "TAKEN": str(taken.getsockname()[1])}
+        port = str(taken.getsockname()[1])
+        places = {"PLAN": str(plan), "FOLDER": str(tmp_path), "TAKEN": port}
         words = ["rehearse", *(places.get(one, one) for one in arguments)]
         done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 4
+    said = said.replace("FOLDER", str(tmp_path)).replace("TAKEN", port)
     assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_a_fake_that_is_run_as_a_module_says_the_same_and_ends_with_2(tmp_path, fake):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("- {at: nowhere, do: explode}\n")
+    command = [sys.executable, "-m", f"embedmill.testing.{fake}_server", "--faults", str(plan)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: the plan of faults makes no sense: {plan}: 0.at: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_why_a_port_cannot_be_served_comes_with_what_to_type(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as ended:
+            run_as_module(partial(openai_server.main, ["--port", str(port)]))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: port {port} cannot be served: Address already in use\n"
+        "  next: add --port 0 for any that is free\n"
+    )
 
 
 def test_a_fake_with_two_interfaces_names_both_and_answers_the_real_client(tmp_path):

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from embedmill.disk_sync import sync_path
+
 log = logging.getLogger(__name__)
 
 
@@ -102,8 +104,7 @@ def _temporary(folder: Path, error: OSError | None) -> Path:
 def _sync(folder: Path) -> None:
     """Have the files on disk before the folder has its name, whatever happens to the power."""
     for path in folder.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
+        sync_path(path)
 
 
 def _own_temporary() -> Path:

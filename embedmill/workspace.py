@@ -22,6 +22,7 @@ from obstore.exceptions import AlreadyExistsError as StoreAlreadyExistsError
 from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import LocalStore, ObjectStore
 
+from embedmill.disk_sync import sync_path
 from embedmill.errors import (
     AlreadyExistsError,
     DamagedFileError,
@@ -127,7 +128,7 @@ class LocalWorkspace:
                 os.link(staged, target)
             finally:
                 staged.unlink(missing_ok=True)
-            _sync_folder(target.parent)
+            sync_path(target.parent)
         except FileExistsError as error:
             raise AlreadyExistsError(f"{target} exists already") from error
         except OSError as error:
@@ -138,7 +139,7 @@ class LocalWorkspace:
         target = self._root / path
         try:
             self._stage(target, data).replace(target)
-            _sync_folder(target.parent)
+            sync_path(target.parent)
         except OSError as error:
             raise self._no_write(target, error) from error
 
@@ -320,12 +321,4 @@ def _make_folder(folder: Path) -> None:
     # Somebody else may be making it too. A file of that name shows when it is used.
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(folder.parent)

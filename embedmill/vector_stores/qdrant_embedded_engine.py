@@ -10,9 +10,10 @@ from pathlib import Path
 
 import qdrant_edge
 
+from embedmill.disk_sync import sync_path
 from embedmill.errors import EmbedmillError, PermanentError
 from embedmill.vector_store import CollectionSpec
-from embedmill.vector_stores.store_folder import DISK_ERRNOS, disk_error, sync_file
+from embedmill.vector_stores.store_folder import DISK_ERRNOS, disk_error
 
 
 def config_of(
@@ -69,7 +70,7 @@ class EngineLog:
     file without changes waits for the disk too, and up to eight closed ones lie there.
     """
 
-    def __init__(self, folder: Path, *, sync: Callable[[Path], None] = sync_file) -> None:
+    def __init__(self, folder: Path, *, sync: Callable[[Path], None] = sync_path) -> None:
         """Nothing is known to be synced yet.
 
         Args:

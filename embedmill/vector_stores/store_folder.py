@@ -24,6 +24,7 @@ from typing import Any
 
 import orjson
 
+from embedmill.disk_sync import sync_path
 from embedmill.errors import DamagedFileError, IndexLockedError, RefusedError, StopRunError
 from embedmill.vector_store import CollectionSpec, check_name, check_same_spec
 
@@ -75,21 +76,7 @@ def put_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_file(path: Path) -> None:
-    """Make what a file holds survive a loss of power; of a folder, the names in it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make created, renamed and removed names in a folder survive a loss of power."""
-    sync_file(folder)
+    sync_path(path.parent)
 
 
 def sync_tree(folder: Path) -> None:
@@ -98,8 +85,8 @@ def sync_tree(folder: Path) -> None:
     What was written through a memory map counts too; files without changes cost a few microseconds.
     """
     for path in folder.rglob("*"):
-        sync_file(path)
-    sync_file(folder)
+        sync_path(path)
+    sync_path(folder)
 
 
 def lock_folder(folder: Path) -> int:
@@ -213,7 +200,7 @@ class StoreFolder:
             self.records_of(collection).mkdir(parents=True)
             fill(self.records_of(collection))
             put_file(place / "spec.json", _spec_text(spec, self._kind))
-            sync_folder(place.parent)
+            sync_path(place.parent)
 
     def spec(self, collection: str) -> CollectionSpec:
         """Spec of a collection.
@@ -283,7 +270,7 @@ class StoreFolder:
             shutil.rmtree(dropped, ignore_errors=True)
             # Gone in one step; a crash from here on leaves rubbish, not half a collection.
             place.rename(dropped)
-            sync_folder(place.parent)
+            sync_path(place.parent)
             shutil.rmtree(dropped)
 
     def check_open(self) -> None:

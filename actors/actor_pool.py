@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import ray
 from ray import exceptions as ray_errors
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.actor_errors import Address, cannot_start, cause_of, died
 from actors.host import Host, Note
 from actors.ray_session import RaySession
 from embedmill.errors import (
-    EmbedmillError,
     RefusedError,
     StopRunError,
     TransientError,
@@ -31,14 +31,12 @@ from embedmill.errors import (
 )
 from embedmill.executor import Done, Line, WorkerSpec
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 # An ended actor's process is gone within about 0.1 s; files it had locked are free then.
 _GONE_TIMEOUT_S = 10.0
 # For the answer of a worker that serves others: it does nothing that takes long.
 _LINE_TIMEOUT_S = 30.0
-# As Ray's errors name the process of a dead actor.
-_PID = re.compile(r"\bpid: (\d+)")
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +136,31 @@ class RayExecutor:
         found = [int(node["Resources"].get("CPU", 0)) for node in nodes() if node["Alive"]]
         return [cores for cores in found if cores]
 
+    def elsewhere(self, look: Callable[..., T], *arguments: object) -> Mapping[str, T]:
+        """See ``Executor.elsewhere``."""
+        here = ray.get_runtime_context().get_node_id()
+        nodes: Any = ray.nodes
+        others = [node["NodeID"] for node in nodes() if node["Alive"] and node["NodeID"] != here]
+        task = ray.remote(look)
+        asked = {
+            task.options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            ).remote(*arguments): node
+            for node in others
+        }
+        found: dict[str, T] = {}
+        refs = list(asked)
+        ready = (
+            ray.wait(refs, num_returns=len(refs), timeout=self._deadlines.start)[0] if refs else []
+        )
+        for ref in ready:
+            # A node that is gone has nothing to say.
+            with contextlib.suppress(ray_errors.RayError):
+                found[asked[ref]] = ray.get(ref, timeout=_LINE_TIMEOUT_S)
+        return found
+
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See ``Executor.add_pool``.
 
@@ -224,12 +247,13 @@ class RayExecutor:
         try:
             value, notes = ray.get([ref, notes_ref], timeout=60)
         except ray_errors.RayTaskError as error:
-            return Done(ticket, error=_cause(error))
+            return Done(ticket, error=cause_of(error))
         except ray_errors.RayError as error:
             if getattr(error, "actor_init_failed", False):
-                return Done(ticket, error=_cannot_start(actor, error))
+                return Done(ticket, error=cannot_start(actor.address, error))
             running = _is_by_its_call(actor, error)
-            message = _died(actor, error, self._session.last_words)
+            process = actor.process[0] if actor.process else None
+            message = died(actor.address, process, error, self._session.last_words)
             return Done(ticket, error=WorkerDiedError(message, running=running))
         actor.built = True
         _pass_on(actor, notes)
@@ -317,7 +341,7 @@ class _RayLine:
                 self.handle.run.remote(method, 0, *arguments), timeout=_LINE_TIMEOUT_S
             )
         except ray_errors.RayTaskError as error:
-            raise _cause(error) from error
+            raise cause_of(error) from error
         except ray_errors.RayError as error:
             raise TransientError(f"{method}: {type(error).__name__}", code="line") from error
         for level, name, text in notes:
@@ -361,38 +385,6 @@ def _is_by_its_call(actor: _Actor, error: ray_errors.RayError) -> bool:
 def _resources(*, free: bool = False) -> dict[str, float]:
     read: Any = ray.available_resources if free else ray.cluster_resources
     return dict(read())
-
-
-def _cause(error: ray_errors.RayTaskError) -> Exception:
-    """The worker's own exception, or what it means that an argument was lost."""
-    cause = error.cause
-    if isinstance(cause, EmbedmillError):
-        return cause
-    if isinstance(cause, ray_errors.RayError):
-        return WorkerDiedError(f"an argument was lost: {type(cause).__name__}", running=False)
-    failed: Exception = error.as_instanceof_cause()  # type: ignore[no-untyped-call]
-    return failed
-
-
-def _cannot_start(actor: _Actor, error: Exception) -> StopRunError:
-    """What makes a worker was not understood where it runs: a module is missing there."""
-    pool, worker = actor.address
-    last_line = (str(error).strip().splitlines() or [""])[-1]
-    return StopRunError(
-        f"{pool} worker {worker} cannot start: {last_line}",
-        code="worker-start",
-        hint="every node needs the libraries that this one has; scripts/submit sends the code",
-    )
-
-
-def _died(actor: _Actor, error: Exception, last_words: Callable[[int], str]) -> str:
-    pool, worker = actor.address
-    lines = str(error).strip().splitlines() or [""]
-    # A worker that died while it was built may not have said yet which process it is; Ray has.
-    named = _PID.search(str(error))
-    pid = actor.process[0] if actor.process else int(named[1]) if named else None
-    said = last_words(pid) if pid is not None else ""
-    return f"{pool} worker {worker}: {type(error).__name__}: {lines[0]}{said and f'; {said}'}"
 
 
 def _pass_on(actor: _Actor, notes: Sequence[Note]) -> None:

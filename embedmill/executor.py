@@ -7,11 +7,13 @@ plain classes; each is built where it runs, from a picklable spec, when its firs
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from embedmill.errors import EmbedmillError, WorkerDiedError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,15 @@ class Executor(Protocol):
     @property
     def node_cores(self) -> Sequence[int]:
         """See the class."""
+        ...
+
+    def elsewhere(self, look: Callable[..., T], *arguments: object) -> Mapping[str, T]:
+        """Run a function once on every machine but this one, before there are workers.
+
+        Returns:
+            What it returned, by machine. A machine that does not answer is left out: it may be
+            leaving the cluster.
+        """
         ...
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
@@ -194,6 +205,10 @@ class InlineExecutor:
     def node_cores(self) -> Sequence[int]:
         """See :class:`Executor`."""
         return ()
+
+    def elsewhere(self, look: Callable[..., T], *arguments: object) -> Mapping[str, T]:  # noqa: ARG002
+        """See :meth:`Executor.elsewhere`; there is no other machine."""
+        return {}
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See :meth:`Executor.add_pool`."""

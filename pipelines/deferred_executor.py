@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from embedmill.executor import Done, Executor, Line, WorkerSpec
+
+T = TypeVar("T")
 
 
 class DeferredExecutor:
@@ -34,6 +37,10 @@ class DeferredExecutor:
     def node_cores(self) -> Sequence[int]:
         """See :class:`embedmill.executor.Executor`."""
         return self._executor.node_cores
+
+    def elsewhere(self, look: Callable[..., T], *arguments: object) -> Mapping[str, T]:
+        """See ``Executor.elsewhere``."""
+        return self._executor.elsewhere(look, *arguments)
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See ``Executor.add_pool``."""

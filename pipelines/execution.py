@@ -22,6 +22,7 @@ from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.segment import SegmentKey
 from embedmill.source import Split
 from embedmill.text_index import TextIndex
+from embedmill.visibility import require_visible
 from embedmill.work_left import lacks_vectors
 from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.deletions import decided_deletions
@@ -102,7 +103,7 @@ class Execution:
     def prepare(
         self,
         *,
-        scans: bool = False,
+        splits: Sequence[Split] = (),
         fill: bool = True,
         rebuild: bool = False,
         hold: bool = False,
@@ -111,8 +112,8 @@ class Execution:
         """Declare the workers, open the store, queue what earlier runs left between the layers.
 
         Args:
-            scans: the source is read next.
-            fill: False leaves the store closed, for work that does not touch it.
+            splits: of the source, where it is read next.
+            fill: False leaves the store closed.
             rebuild: many of the stored segments lack vectors; equal texts are embedded once.
             hold: the store stays closed until :meth:`open_store`; vectors are made meanwhile.
             copied: an interrupted compaction is finished before, for all versions.
@@ -120,12 +121,14 @@ class Execution:
         Returns:
             How many segments were left.
         """
+        require_visible(self.executor, self._context, splits)
         committed = self._layers.chunks.committed()
         if not self.begun.segments:
             shards = range(self._context.settings.shard_count)
             starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
             self.begun = replace(self.begun, segments=starts)
-        add_pools(self._dispatcher, self._context, self._sizes, self.begun.segments, scans=scans)
+        segments = self.begun.segments
+        add_pools(self._dispatcher, self._context, self._sizes, segments, scans=bool(splits))
         self._apply.held = hold
         if fill and not hold:
             self._ask((WRITE, 0), "prepare")
@@ -137,7 +140,7 @@ class Execution:
         elif fill:
             # What an earlier run left: equal texts are embedded once, whichever run cut them.
             self._survey.read_texts(committed, after=applied)
-        if scans and not committed:
+        if splits and not committed:
             # A first ingest: whatever the source has is new.
             self._embed.get_ready()
         self._resume(committed, applied)
@@ -198,18 +201,16 @@ class Execution:
         Raises:
             DeletionsWithheldError: that is too much; nothing was deleted, all else was taken in.
         """
-        # At once: what was met is in the memory of workers, and embedding may take days.
-        totals = [
-            cast(ShardTotals, self._dispatcher.ask((SHARD, worker), "totals"))
-            for worker in range(self._sizes.shard_workers)
-        ]
+        # At once: what was met is in the memory of workers, embedding may take days.
+        workers = range(self._sizes.shard_workers)
+        totals = [cast(ShardTotals, self._dispatcher.ask((SHARD, w), "totals")) for w in workers]
         deletes, refusal = decided_deletions(
             self._context.settings,
             totals,
             unidentified=self._scan.counts.unidentified if self._scan else 0,
             allowed=self._options.allow_deletes,
         )
-        for worker in range(self._sizes.shard_workers if deletes else 0):
+        for worker in workers if deletes else ():
             removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
             self._documents += removed.counts
             self._take_all(removed)
@@ -233,8 +234,7 @@ class Execution:
         """
         total = Compaction(0, 0)
         for worker in range(self._sizes.shard_workers):
-            done = self._ask((SHARD, worker), "compact", spare)
-            total += cast(Compaction, done)
+            total += cast(Compaction, self._ask((SHARD, worker), "compact", spare))
         if total.segments_before:
             log.info("compacted %d segments to %d", total.segments_before, total.segments_after)
         return total

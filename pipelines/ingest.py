@@ -74,7 +74,7 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
     splits = build_source(settings).splits()
 
     def work(execution: Execution) -> None:
-        execution.prepare(scans=True)
+        execution.prepare(splits=splits)
         execution.scan(splits)
         execution.remove_gone()
 

@@ -55,7 +55,7 @@ def replay(
         note_replay(workspace_of(settings), settings.index, version.context.run, letters)
 
         def work(execution: Execution) -> None:
-            execution.prepare()
+            execution.prepare(splits=splits)
             execution.redraft(stored)
             if unread:
                 execution.scan(splits, frozenset(unread))

@@ -8,9 +8,9 @@ submission, a death takes the queued calls along, whoever is replaced is built a
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from embedmill.errors import EmbedmillError, TransientError, WorkerDiedError
 from embedmill.executor import Done, InlineLine, Line, WorkerSpec
@@ -19,6 +19,8 @@ Address = tuple[str, int]
 # What becomes of a call: the worker dies before or after it did its work, or the call fails with
 # ``TransientError`` before or after. "After" is a reply that was lost.
 Accident = Literal["die", "die-after", "fail", "fail-after"]
+
+T = TypeVar("T")
 
 
 class KilledWorker(BaseException):
@@ -111,6 +113,10 @@ class ScriptedExecutor:
     def node_cores(self) -> Sequence[int]:
         """See ``Executor``."""
         return (self._cores,) if self._cores else ()
+
+    def elsewhere(self, look: Callable[..., T], *arguments: object) -> Mapping[str, T]:  # noqa: ARG002
+        """See ``Executor.elsewhere``; there is no other machine."""
+        return {}
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:
         """See ``Executor.add_pool``."""

@@ -19,6 +19,7 @@ from pipelines.replay import replay
 from pipelines.run_options import RunOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+BLIND_NODE = Path(__file__).with_name("blind_node.py")
 LOSING_A_NODE = Path(__file__).with_name("losing_a_node.py")
 
 
@@ -156,3 +157,26 @@ def test_a_run_completes_on_the_nodes_that_are_left(rehearsal, expected):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"status": "succeeded", "lost": 1}
     assert_same_contents(contents_of(settings), expected(texts))
+
+
+def test_a_node_that_does_not_see_the_workspace_is_found_before_work_starts(rehearsal, monkeypatch):
+    rehearsal.write(made_up_texts(10))
+    rehearsal.settings()
+    monkeypatch.setenv("HOME", str(rehearsal.folder))
+    config = rehearsal.config.read_text()
+    rehearsal.config.write_text(config.replace(f"{rehearsal.folder}/workspace", "~/workspace"))
+    home = rehearsal.folder / "home of the node"
+    home.mkdir()
+    done = subprocess.run(
+        [sys.executable, BLIND_NODE, rehearsal.config, home],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert "the workspace ~/workspace is not visible from" in said["refusal"]
+    assert f"(node {said['node'][:8]})" in said["refusal"]
+    assert list(home.iterdir()) == []
+    assert not list(rehearsal.folder.glob("workspace/indexes/*/chunks"))

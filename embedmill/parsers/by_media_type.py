@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
-from embedmill.parsers import html_text, markdown, text
+from embedmill.parsers import html_text, markdown, notebook, text
 from embedmill.parsers.decoding import codec_name
 from embedmill.parsers.markdown import parse_markdown
 from embedmill.parsers.text import parse_python, parse_text
@@ -18,7 +18,7 @@ _NO_TEXT = (b"%PDF-", b"PK\x03\x04")
 
 
 class MediaTypeParser:
-    """Parses text, reStructuredText, Python, Markdown and HTML.
+    """Parses text, reStructuredText, Python, Markdown, HTML and Jupyter notebooks.
 
     A media type may carry the encoding of HTML (``text/html; charset=utf-8``); it then counts
     before what the page says of itself.
@@ -34,9 +34,12 @@ class MediaTypeParser:
     def fingerprint(self) -> str:
         """Changes when the same bytes may come out as another text; for the chunking recipe."""
         soup = version("beautifulsoup4").partition(".")[0]
+        # Notebooks came later, with a media type of their own, by which each is cut anew: an index
+        # without any keeps the fingerprint that it had.
+        later = f" notebook-{notebook.VERSION}" if notebook.VERSION > 1 else ""
         return (
             f"text-{text.VERSION} markdown-{markdown.VERSION} html-{html_text.VERSION} "
-            f"beautifulsoup4-{soup} fallback-{self._fallback}"
+            f"beautifulsoup4-{soup} fallback-{self._fallback}{later}"
         )
 
     def parse(self, content: bytes, media_type: str) -> ParsedDocument:
@@ -64,5 +67,7 @@ class MediaTypeParser:
 
                 charset = _CHARSET.search(media_type)
                 return parse_html(content, self._fallback, charset.group(1) if charset else None)
+            case "application/x-ipynb+json":
+                return notebook.parse_notebook(content, self._fallback)
             case _:
                 raise PermanentError(f"nothing parses {media_type!r}", code="media-type")

@@ -1,4 +1,4 @@
-"""A folder or bucket of documents: text, Markdown, reStructuredText, Python, HTML."""
+"""A folder or bucket of documents: text, Markdown, reStructuredText, Python, HTML, notebooks."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ _MEDIA_TYPES = {
     ".py": "text/x-python",
     ".html": "text/html",
     ".htm": "text/html",
+    ".ipynb": "application/x-ipynb+json",
 }
 
 

@@ -18,7 +18,7 @@ from embedmill.embedder import Vectors
 from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
 from embedmill.made_by import exceptions, exceptions_in, run_of
 from embedmill.numbered_files import NumberedFiles, delete_below, numbers_in
-from embedmill.parquet_files import digest_of, from_parquet, note_of, schema_of, to_parquet
+from embedmill.parquet_files import from_parquet, name_of, note_of, schema_of, to_parquet
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.vector_columns import failure_columns, failures_in, vector_column, vectors_in
@@ -155,7 +155,7 @@ class ChunkLayer:
             ShardOwnedElsewhereError: another writer has committed this number.
         """
         data = to_parquet(chunks.cast(CHUNKS_SCHEMA), compression=_COMPRESSION)
-        digest = digest_of(data)
+        digest = name_of(data)
         name = f"{self._folder}/{key}.{digest[:12]}.chunks.parquet"
         if not create_once(self._workspace, name, data):
             raise DamagedFileError(
@@ -205,7 +205,7 @@ class ChunkLayer:
     ) -> tuple[pa.Table, str]:
         name, digest = note_of(docs, path, "chunks_file"), note_of(docs, path, "chunks_digest")
         data = require(self._workspace, name)
-        if digest_of(data) != digest:
+        if name_of(data) != digest:
             raise DamagedFileError(
                 f"{name} is not the file that was committed",
                 hint="restore it from a copy of the workspace",
@@ -295,7 +295,7 @@ class VectorLayer(NumberedFiles):
         )
         try:
             # Floats do not compress; trying costs more than it saves.
-            data = to_parquet(table, compression="none", seal="xxh3")
+            data = to_parquet(table, compression="none")
             self._workspace.create(self._path(key), data)
         except AlreadyExistsError:
             return False

@@ -12,7 +12,7 @@ from embedmill.chunker import Chunk
 from embedmill.document import text_hash
 from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
 from embedmill.ledger import LedgerEntry
-from embedmill.parquet_files import to_parquet
+from embedmill.parquet_files import digest_of, to_parquet
 from embedmill.pending_segment import DraftedDocument, PendingSegment, stored_document
 from embedmill.segment import (
     DEAD,
@@ -118,7 +118,8 @@ def test_vectors_read_back_with_null_rows_and_reasons(vectors):
 
 
 @pytest.mark.parametrize("seal", ["blake2b", "xxh3"])
-def test_vectors_as_earlier_releases_wrote_them_are_read(workspace, vectors, seal):
+def test_vectors_as_earlier_releases_wrote_them_are_read(workspace, vectors, seal, monkeypatch):
+    monkeypatch.setattr("embedmill.parquet_files._SEALED_BY", seal)
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
     rows[1] = np.nan
     none = pa.nulls(3, pa.string())
@@ -135,7 +136,7 @@ def test_vectors_as_earlier_releases_wrote_them_are_read(workspace, vectors, sea
         }
     ).replace_schema_metadata({"format": "1", "chunks_digest": "d1", "run": "r"})
     path = f"indexes/an-index/vectors/chunking/embedding/{KEY}.parquet"
-    workspace.create(path, to_parquet(table, compression="none", seal=seal))
+    workspace.create(path, to_parquet(table, compression="none"))
 
     back = vectors.read(KEY, "d1")
 
@@ -144,14 +145,28 @@ def test_vectors_as_earlier_releases_wrote_them_are_read(workspace, vectors, sea
     assert back.run == "r"
 
 
-def test_documents_and_chunks_as_earlier_releases_packed_them_are_read(chunks, monkeypatch):
+def test_documents_and_chunks_as_earlier_releases_wrote_them_are_read(
+    workspace, chunks, monkeypatch
+):
     monkeypatch.setattr("embedmill.segment._COMPRESSION", "zstd")
+    monkeypatch.setattr("embedmill.parquet_files._SEALED_BY", "blake2b")
     commit(chunks, [document("a", ["one", "two"])])
     monkeypatch.undo()
-    docs, rows, _ = chunks.rows(KEY, CHUNK_COLUMNS)
+    docs, rows, digest = chunks.rows(KEY, CHUNK_COLUMNS)
     assert docs.column("doc_id").to_pylist() == ["a"]
     assert rows.column("text").to_pylist() == ["one", "two"]
     assert rows.column_names == list(CHUNK_COLUMNS)
+    named = next(path for path in workspace.files if path.endswith(".chunks.parquet"))
+    assert digest == digest_of(workspace.files[named])
+
+
+def test_another_whole_file_in_the_place_of_a_chunk_file_is_refused(workspace, chunks):
+    for number, text in enumerate(["one", "two"]):
+        commit(chunks, [document("a", [text])], SegmentKey(3, number))
+    one, two = sorted(path for path in workspace.files if path.endswith(".chunks.parquet"))
+    workspace.files[one] = workspace.files[two]
+    with pytest.raises(DamagedFileError, match="is not the file that was committed"):
+        chunks.chunks(SegmentKey(3, 0))
 
 
 def test_what_was_read_of_vectors_cannot_be_written_to(vectors):

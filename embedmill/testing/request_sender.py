@@ -60,6 +60,18 @@ class RequestSender:
                 self._one(turn, self._dice.choice(words))
         return self._limiter.take_use()
 
+    def send_one(self, words: int) -> RateUse:
+        """Send one request.
+
+        Args:
+            words: of its text.
+
+        Raises:
+            RateLimitedError: it would have to wait longer than the holder is patient.
+        """
+        self._one(self._limiter.turn(), words)
+        return self._limiter.take_use()
+
     def _one(self, turn: Turn, words: int) -> None:
         # A cautious estimate, as those of real texts are.
         permit = turn.acquire(2 * words)

@@ -5,12 +5,12 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from actors.rate_budget import RateBudgetWorker, RunKeeper
+from embedmill.errors import RateLimitedError
 from embedmill.executor import WorkerSpec
 from embedmill.rate_budget import SECOND, Limits
 from embedmill.rate_limiter import Holder
@@ -109,15 +109,16 @@ def test_sixteen_workers_use_nearly_all_of_the_limits_and_never_more(open_execut
 
 
 def test_one_refusal_cools_all_workers_down_and_is_the_last(open_executor):
-    fault = Fault(at="embeddings", do="rate-limit", call=40, value="2")
-    with counting_server(fault) as server:
+    hour = 3600
+    with counting_server(Fault(at="embeddings", do="rate-limit", value=str(hour))) as server:
         senders = Senders(open_executor(), server, workers=4)
-        uses = senders.all("send", 5, WORDS)
-        times = [arrival.time / SECOND for arrival in server.account.rates.arrivals]
-    assert sum(use.throttled for use in uses) == 1
-    gaps = [after - before for before, after in pairwise(times)]
-    # What was permitted half a second before is on its way.
-    assert 1.4 <= max(gaps) <= 3
+        assert senders.one(0, "send_one", 20).throttled == 1
+        for worker in range(4):
+            # Nobody waits so long for a first permit.
+            with pytest.raises(RateLimitedError, match="permits no request") as caught:
+                senders.one(worker, "send_one", 20)
+            assert hour / 2 < caught.value.retry_after <= hour
+    assert len(server.requests) == 1
 
 
 def test_the_place_of_a_worker_that_was_killed_is_free_again(open_executor, kill_worker):

@@ -83,11 +83,15 @@ def canonical_metadata(metadata: dict[str, object]) -> str:
     return orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def content_fingerprint(document: RawDocument) -> bytes:
+def content_fingerprint(document: RawDocument, fallback: str = "") -> bytes:
     """16 bytes that change when anything changes that a reader of the index could see.
 
     Covers content, media type and metadata, each with its length in front; the uri is left out, so
     that moving a table row to another line is no change.
+
+    Args:
+        document: as its source delivers it.
+        fallback: encoding that may decide its text; see ``Parser.fallback_for``.
     """
     content = document.content or b""
     media_type = document.media_type.encode()
@@ -99,6 +103,7 @@ def content_fingerprint(document: RawDocument) -> bytes:
         media_type,
         len(metadata).to_bytes(8, "big"),
         metadata,
+        fallback.encode(),
     )
     digest.update(b"".join(rest))
     return digest.digest()

@@ -164,7 +164,8 @@ class ShardDrafter:
         for position, (document, key) in enumerate(zip(documents, keys, strict=True)):
             if self._is_dead(document, key, (poisoned or {}).get(position), outcome):
                 continue
-            fingerprint = content_fingerprint(document)
+            fallback = self._parser.fallback_for(document.content or b"")
+            fingerprint = content_fingerprint(document, fallback)
             entry = self.ledger.get(key)
             if entry is not None and entry.fingerprint == fingerprint:
                 self._count_unchanged(entry, outcome)

@@ -41,3 +41,10 @@ class Parser(Protocol):
                 encoding tried). Nothing is ever dropped in silence.
         """
         ...
+
+    def fallback_for(self, content: bytes) -> str:
+        """The fallback encoding, if it may decide the text of ``content``; else "".
+
+        With another one such a document counts as changed.
+        """
+        ...

@@ -62,7 +62,8 @@ class FilesSourceSettings(Frozen):
     fallback_encoding: Encoding | None = Field(
         default=None,
         description="Encoding of files that are neither UTF-8 nor marked by a byte order mark or a "
-        "coding line. Without it such a file becomes a dead letter.",
+        "coding line. Without it such a file becomes a dead letter. May be set or changed at any "
+        "time: the next ingest reads the files that it decides anew, and no others.",
     )
     follow_links: bool = Field(
         default=False,

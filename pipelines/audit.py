@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from embedmill.assembly import Layers, build_source, collection_spec, store_of
+from embedmill.assembly import Layers, build_parser, build_source, collection_spec, store_of
 from embedmill.auditing import Auditor, Finding
 from embedmill.errors import RefusedError
 from embedmill.executor import InlineExecutor
@@ -114,7 +114,8 @@ def audit(
             store.close()
         if with_source:
             plan = ShardPlan(settings.shard_count)
-            result.take(drifts(build_source(settings), plan, layers.chunks))
+            source, parser = build_source(settings), build_parser(settings)
+            result.take(drifts(source, plan, layers.chunks, parser))
         result.repaired = repair
         version.leave_report(execution.report("succeeded"))
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import assert_never
 
@@ -21,6 +22,7 @@ from embedmill.tokenizer import TokenWindow
 _SPLITTER_VERSION = 1
 # Our own splitter, in the place of the library; a change that moves a border raises its number.
 OWN_SPLITTER = "token borders 1"
+_FALLBACK = re.compile(r" fallback-\S+")
 
 
 def build_chunker(
@@ -96,10 +98,14 @@ def chunking_recipe(
 def adopted_chunking(
     chunker: ChunkerSettings, existing: ChunkingRecipe, wanted: ChunkingRecipe
 ) -> ChunkingRecipe:
-    """What is wanted, with the splitter of an existing index where the settings leave it open.
+    """What is wanted, with what an existing index has where the settings leave it open.
 
-    Only when nothing else differs: an index that is chunked anew anyway gets the better splitter.
+    Its splitter only when nothing else differs: an index that is chunked anew anyway gets the
+    better one.
     """
+    # Recipes of before named the fallback encoding, which is part of a document's fingerprint now.
+    if _FALLBACK.sub("", existing.parser) == wanted.parser:
+        wanted = replace(wanted, parser=existing.parser)
     if isinstance(chunker, DocumentChunkerSettings) or chunker.splitter != "auto":
         return wanted
     kept = replace(wanted, library=_semantic_library(chunker))

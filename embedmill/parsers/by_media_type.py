@@ -8,7 +8,7 @@ from importlib.metadata import version
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
 from embedmill.parsers import html_text, markdown, notebook, text
-from embedmill.parsers.decoding import codec_name
+from embedmill.parsers.decoding import codec_name, needs_fallback
 from embedmill.parsers.markdown import parse_markdown
 from embedmill.parsers.text import parse_python, parse_text
 
@@ -32,15 +32,23 @@ class MediaTypeParser:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the same bytes may come out as another text; for the chunking recipe."""
+        """Changes when the same bytes may come out as another text; for the chunking recipe.
+
+        The fallback encoding is no part of it, but of the fingerprint of each document that it may
+        decide.
+        """
         soup = version("beautifulsoup4").partition(".")[0]
         # Notebooks came later, with a media type of their own, by which each is cut anew: an index
         # without any keeps the fingerprint that it had.
         later = f" notebook-{notebook.VERSION}" if notebook.VERSION > 1 else ""
         return (
             f"text-{text.VERSION} markdown-{markdown.VERSION} html-{html_text.VERSION} "
-            f"beautifulsoup4-{soup} fallback-{self._fallback}{later}"
+            f"beautifulsoup4-{soup}{later}"
         )
+
+    def fallback_for(self, content: bytes) -> str:
+        """See :class:`~embedmill.parser.Parser`."""
+        return self._fallback if self._fallback and needs_fallback(content) else ""
 
     def parse(self, content: bytes, media_type: str) -> ParsedDocument:
         """Parse ``content``.

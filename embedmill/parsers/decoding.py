@@ -63,6 +63,19 @@ def decode(content: bytes, *, declared: str | None = None, fallback: str | None 
     return _without_nul(_first_that_fits(content, [name for name in candidates if name]))
 
 
+def needs_fallback(content: bytes) -> bool:
+    """Whether a fallback encoding may decide the text: it is no UTF-8, or holds NUL bytes.
+
+    What has a mark or declares its encoding may be among these.
+    """
+    if content.isascii():
+        return b"\0" in content
+    try:
+        return "\0" in content.decode()
+    except UnicodeDecodeError:
+        return True
+
+
 def _first_that_fits(content: bytes, candidates: list[str]) -> Decoded:
     failures = []
     for encoding in candidates:
@@ -79,8 +92,8 @@ def _first_that_fits(content: bytes, candidates: list[str]) -> Decoded:
     raise PermanentError(
         "; ".join(failures),
         code="encoding",
-        hint="save it as UTF-8, or set `source.fallback_encoding` and build a version with it: "
-        "embedmill reembed, then embedmill publish",
+        hint="save it as UTF-8, or set `source.fallback_encoding`: the next ingest reads it with "
+        "that",
     )
 
 
@@ -105,7 +118,8 @@ def _binary(offset: int) -> PermanentError:
     return PermanentError(
         f"NUL at offset {offset}: binary, or UTF-16 without a byte order mark",
         code="binary",
-        hint="leave it out of the source, or set `source.fallback_encoding` (utf-16-le)",
+        hint="leave it out of the source, or set `source.fallback_encoding` (utf-16-le): the next "
+        "ingest reads it with that",
     )
 
 

@@ -124,6 +124,10 @@ class FaultyParser(MediaTypeParser):
         _meet(content.decode("utf-8", "replace"), self._faults.parsing)
         return self._real.parse(content, media_type)
 
+    def fallback_for(self, content: bytes) -> str:
+        """The real one's."""
+        return self._real.fallback_for(content)
+
 
 def embedded_batches(embed_log: Path) -> list[tuple[str, int]]:
     """What the calls of a log embedded, in order: digest and number of texts."""

@@ -313,6 +313,21 @@ def test_a_run_that_is_asked_to_stop_is_75_and_goes_on_when_run_again(shell):
     said(shell.run("status", "-c", "s.yaml"), 0, "left: no segments")
 
 
+def test_a_fallback_encoding_that_is_set_later_holds_from_the_next_ingest_on(shell):
+    shell.files(good=b"good", bad=b"caf\xe8 cr\xe8me")
+    said(shell.ingest(), 3, "2 read = 1 added", "1 dead")
+    western = ("--set", "source.fallback_encoding=cp1252")
+    said(shell.ingest(*western), 0, "1 added + 0 changed + 1 unchanged + 0 dead")
+    said(shell.run("search", "crème", "-c", "s.yaml"), 0, "cafè crème")
+    said(shell.ingest(*western), 0, "2 unchanged + 0 dead", "nothing to do")
+    eastern = ("--set", "source.fallback_encoding=cp1250")
+    said(shell.ingest(*eastern), 0, "0 added + 1 changed + 1 unchanged")
+    said(shell.run("search", "crčme", "-c", "s.yaml"), 0, "cafč crčme")
+    said(shell.run("audit", "-c", "s.yaml", "--with-source", *eastern), 0)
+    # What nothing decodes any more stays as it was, and is said.
+    said(shell.ingest(), 3, "0 changed + 1 unchanged + 1 dead", "2 documents")
+
+
 def test_a_file_in_another_encoding_is_put_right_and_replayed(shell):
     shell.files(good=b"good", bad=b"caf\xe9")
     said(shell.ingest(), 3, "2 read = 1 added", "1 dead")

@@ -27,6 +27,9 @@ EMBEDDING = EmbeddingRecipe("hashing", "hashing", "1", 8, "float32", True, "", "
 class LineParser:
     """Text as it is; some words make it fail."""
 
+    def fallback_for(self, content):
+        return ""
+
     def parse(self, content, media_type):
         text = content.decode()
         if "REFUSED" in text:

@@ -96,6 +96,7 @@ class KillingParser:
     def __init__(self, real):
         self._real = real
         self.fingerprint = real.fingerprint
+        self.fallback_for = real.fallback_for
 
     def parse(self, content, media_type):
         if b"KILL" in content:

@@ -115,12 +115,24 @@ def test_a_text_cut_in_the_middle_of_a_character_is_refused():
         parse("ab".encode("utf-16")[:-1])
 
 
-def test_the_fingerprint_tells_options_apart():
+@pytest.mark.parametrize(
+    ("content", "decides"),
+    [
+        (b"plain", False),
+        ("caf\u00e9".encode(), False),
+        (b"caf\xe9", True),
+        ("cafe".encode("utf-16-le"), True),
+        ("\u00e9\0".encode(), True),
+        (b"", False),
+    ],
+)
+def test_a_fallback_concerns_what_it_may_decide_and_no_recipe(content, decides):
     plain, legacy = MediaTypeParser(None), MediaTypeParser("windows-1252")
 
-    assert plain.fingerprint != legacy.fingerprint
-    assert legacy.fingerprint == MediaTypeParser("cp1252").fingerprint
-    assert pickle.loads(pickle.dumps(legacy)).fingerprint == legacy.fingerprint
+    assert plain.fingerprint == legacy.fingerprint
+    assert plain.fallback_for(content) == ""
+    assert legacy.fallback_for(content) == ("cp1252" if decides else "")
+    assert pickle.loads(pickle.dumps(legacy)).fallback_for(b"\xe9") == "cp1252"
 
 
 @pytest.mark.parametrize("content", [b"%PDF-1.4\n%%EOF", b"PK\x03\x04word/document.xml"])

@@ -118,6 +118,18 @@ def cut_by(chunking):
     return state_of(replace(version(), chunking=chunking))
 
 
+@pytest.mark.parametrize("encoding", ["None", "cp1252"])
+def test_an_index_whose_recipe_names_a_fallback_encoding_is_continued_with_any(encoding):
+    named = replace(CHUNKING, parser=f"text-1 html-1 fallback-{encoding}")
+    existing = replace(version(), chunking=named)
+    wanted = replace(CHUNKING, parser="text-1 html-1")
+    found = version_for_ingest(settings(), state_of(existing), (wanted, EMBEDDING), now=NOW)
+    assert found.chunking == named
+    newer = replace(CHUNKING, parser="text-1 html-2"), EMBEDDING
+    with pytest.raises(RecipeMismatchError, match="html-2"):
+        version_for_ingest(settings(), state_of(existing), newer, now=NOW)
+
+
 def test_an_index_of_the_earlier_splitter_is_continued():
     state = cut_by(BY_LIBRARY)
     assert version_for_ingest(settings(), state, (BY_BORDERS, EMBEDDING), now=NOW).number == 1

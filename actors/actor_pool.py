@@ -241,6 +241,10 @@ class RayExecutor:
                 return [self._done(ticket, *turn[ticket]) for ticket in sorted(turn)]
         return []
 
+    def wait_for_running(self, timeout_s: float) -> list[Done] | None:
+        """See ``Executor.wait_for_running``; what is queued at an actor runs as well."""
+        return self.wait(timeout_s)
+
     def _done(self, ticket: int, actor: _Actor, ref: ray.ObjectRef[Any]) -> Done:
         notes_ref = actor.take(ticket)
         parts = self._parts.pop(ticket)

@@ -137,6 +137,13 @@ class Executor(Protocol):
         """Return calls that ended, at least one unless the time is up or nothing is queued."""
         ...
 
+    def wait_for_running(self, timeout_s: float) -> list[Done] | None:
+        """Return calls that ended, of those that run beside this thread; None when none does.
+
+        For a run that ends: where the executor decides, it begins no other call.
+        """
+        ...
+
     def line(self, pool: str, worker: int) -> Line:
         """A line to a worker that serves others."""
         ...
@@ -237,6 +244,10 @@ class InlineExecutor:
             if self._calls[pool]:
                 return [self._run(self._calls[pool].popleft())]
         return []
+
+    def wait_for_running(self, timeout_s: float) -> list[Done] | None:  # noqa: ARG002 - none runs
+        """See :meth:`Executor.wait_for_running`."""
+        return None
 
     def _run(self, call: Call) -> Done:
         try:

@@ -55,6 +55,10 @@ class WaitingExecutor(InlineExecutor):
         """See :meth:`Executor.wait`."""
         return self._ended(0.0) or super().wait(0.0) or self._ended(timeout_s)
 
+    def wait_for_running(self, timeout_s: float) -> list[Done] | None:
+        """See :meth:`Executor.wait_for_running`."""
+        return self._ended_of_running(timeout_s) if self._running else None
+
     def replace(self, pool: str, worker: int) -> None:
         """See :meth:`Executor.replace`; calls that run come to their end before."""
         wait([each for each, call in self._running.items() if call.address == (pool, worker)])
@@ -81,10 +85,14 @@ class WaitingExecutor(InlineExecutor):
                 self._running[self._threads.submit(self._run, call)] = call
 
     def _ended(self, timeout_s: float) -> list[Done]:
+        ended = self._ended_of_running(timeout_s)
+        self._begin()
+        return ended
+
+    def _ended_of_running(self, timeout_s: float) -> list[Done]:
         ended = wait(self._running, timeout_s, FIRST_COMPLETED).done
         for each in ended:
             del self._running[each]
-        self._begin()
         return sorted((each.result() for each in ended), key=lambda done: done.ticket)
 
 

@@ -60,6 +60,10 @@ class DeferredExecutor:
         """See ``Executor.wait``."""
         return self._executor.wait(timeout_s)
 
+    def wait_for_running(self, timeout_s: float) -> list[Done] | None:
+        """See ``Executor.wait_for_running``."""
+        return self._executor.wait_for_running(timeout_s)
+
     def line(self, pool: str, worker: int) -> Line:
         """See ``Executor.line``."""
         return self._executor.line(pool, worker)

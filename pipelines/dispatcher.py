@@ -132,12 +132,14 @@ class Dispatcher:
                 call.then(done)
 
     def _finish(self) -> None:
-        """Let the calls end that run; where workers take turns in one thread, none does."""
+        """Let the calls end that run; what they do may have been paid for, and is to be counted."""
         deadline = time.monotonic() + _FINISH_S
-        while self._executor.cores and self._outstanding and time.monotonic() < deadline:
+        ended: Sequence[Done] | None = ()
+        while ended is not None and self._outstanding and time.monotonic() < deadline:
             try:
                 self._deliver()
-                self._ended.extend(self._executor.wait(0.5))
+                ended = self._executor.wait_for_running(0.5)
+                self._ended.extend(ended or ())
             except EmbedmillError as error:
                 log.warning("while the run ends: %s", error)
 

@@ -147,6 +147,10 @@ class ScriptedExecutor:
             self._run(address, self._queues[address].popleft())
         return [self._ended[address].popleft()]
 
+    def wait_for_running(self, timeout_s: float) -> list[Done] | None:
+        """See ``Executor.wait_for_running``; as with actors, what is queued runs as well."""
+        return self.wait(timeout_s) if self._cores else None
+
     def line(self, pool: str, worker: int) -> Line:
         """See ``Executor.line``; its calls are not the script's."""
         return InlineLine(lambda: self._worker((pool, worker)))

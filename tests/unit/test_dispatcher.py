@@ -1,5 +1,6 @@
 """Calls in flight: who is to blame for a death, and that every end is delivered once."""
 
+import threading
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from embedmill.errors import RefusedError, StopRunError, TransientError, WorkerDiedError
 from embedmill.executor import WorkerSpec
 from embedmill.testing.scripted_executor import ScriptedExecutor
+from embedmill.waiting_executor import WaitingExecutor
 from pipelines.dispatcher import QUEUED_PER_WORKER, Dispatcher
 from pipelines.faults import FaultPolicy
 
@@ -130,9 +132,44 @@ def test_what_runs_when_something_ends_the_run_is_heard_of(kind, cores):
         dispatcher.call(("pool", 0), method, *words, then=hear)
     with pytest.raises(StopRunError, match="no money"):
         dispatcher.step(0)
-    # Workers that take turns in one thread have not begun the others.
-    assert heard == (["say", "say"] if cores else [])
-    assert dispatcher.in_flight == (0 if cores else 3)
+    # Workers that take turns in one thread have not begun the others; what has ended is told.
+    begun = cores or kind is Batches
+    assert heard == (["say", "say"] if begun else [])
+    assert dispatcher.in_flight == (0 if begun else 3)
+
+
+class Payer:
+    """Pays for a call that is under way when another one ends the run, and ends after that."""
+
+    def __init__(self, begun, told):
+        self._begun, self._told = begun, told
+
+    def give_up(self):
+        assert self._begun.wait(20)
+        raise StopRunError("no money")
+
+    def pay(self):
+        self._begun.set()
+        assert self._told.wait(20)
+        return "paid"
+
+
+def test_what_waits_in_a_thread_when_something_ends_the_run_is_heard_of():
+    executor, told = WaitingExecutor(), threading.Event()
+    dispatcher = Dispatcher(executor, FaultPolicy(executor))
+    dispatcher.add_pool("pool", [WorkerSpec(Payer, (threading.Event(), told), at_a_time=2)])
+    heard = []
+
+    def stop(done):
+        told.set()
+        raise done.error
+
+    dispatcher.call(("pool", 0), "give_up", then=stop)
+    dispatcher.call(("pool", 0), "pay", then=lambda done: heard.append(done.value))
+    with pytest.raises(StopRunError, match="no money"):
+        dispatcher.step(20)
+    assert heard == ["paid"]
+    executor.close()
 
 
 def test_an_end_that_raises_keeps_none_from_being_told():

@@ -134,7 +134,7 @@ class JobRecord:
                 code="other-jobs",
                 hint="set embedder.jobs_through as it was (cohere: embed_jobs, cohere_batches: "
                 "batches) and run again until the job has ended, or end it there with: embedmill "
-                f"jobs cancel {self.intent.key}",
+                f"jobs cancel {self.intent.key} -c SETTINGS",
             )
 
     def require_account(self, account: str) -> None:
@@ -154,8 +154,8 @@ class JobRecord:
                 code="other-account",
                 hint="set embedder.api_key and embedder.base_url as they were and run again until "
                 "the job has an outcome. Where the old key is gone and this one is of the same "
-                f"account, embedmill jobs cancel {key} looks for the job with the new one: it is "
-                "ended, or given up where there is none, and its rows are sent again",
+                f"account, embedmill jobs cancel {key} -c SETTINGS looks for the job with it: that "
+                "is ended, or given up where there is none, and its rows are sent again",
             )
 
 

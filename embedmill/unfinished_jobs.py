@@ -41,13 +41,14 @@ class UnfinishedJobs:
         named = [_named(record) for record in self.jobs[:_NAMED]]
         if count > _NAMED:
             named.append(f"{count - _NAMED:,} more")
+        key = self.jobs[0].intent.key if count == 1 else "KEY"
         goes_on = "waits for them" if waits else "leaves them to a later one"
         return (
             f"{number_of(count, 'embedding job')} with {number_of(rows, 'row')} "
             f"{agreed(count, 'is', 'are')} still open ({'; '.join(named)}): this run does not pay "
             f"for these rows again, {goes_on}, and embeds all others in realtime. Not to wait for "
-            "a job: embedmill jobs cancel KEY -c SETTINGS, then the same command, which keeps what "
-            "the job has done and embeds the rest in realtime"
+            f"a job: embedmill jobs cancel {key} -c SETTINGS, then the same command, which embeds "
+            "the rest in realtime (docs/embedding-jobs.md: where what a cancelled job did is kept)"
         )
 
 

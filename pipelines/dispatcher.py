@@ -116,8 +116,8 @@ class Dispatcher:
             self._ended.extend(self._executor.wait(timeout_s))
         try:
             self._deliver()
-        except StopRunError:
-            self._finish()
+        except StopRunError as error:
+            self._finish(str(error))
             raise
 
     def _deliver(self) -> None:
@@ -131,7 +131,7 @@ class Dispatcher:
             else:
                 call.then(done)
 
-    def _finish(self) -> None:
+    def _finish(self, why: str) -> None:
         """Let the calls end that run; what they do may have been paid for, and is to be counted."""
         deadline = time.monotonic() + _FINISH_S
         ended: Sequence[Done] | None = ()
@@ -141,7 +141,9 @@ class Dispatcher:
                 ended = self._executor.wait_for_running(0.5)
                 self._ended.extend(ended or ())
             except EmbedmillError as error:
-                log.warning("while the run ends: %s", error)
+                # What ends the run, others may meet as well: it is said at the end.
+                if str(error) != why:
+                    log.warning("while the run ends: %s", error)
 
     def settle(self, timeout_s: float) -> None:
         """Deliver ends until nothing is in flight, or the time is up."""

@@ -31,7 +31,7 @@ def test_an_open_job_is_named_with_its_rows_and_what_to_type():
         f"1 embedding job with 3 rows is still open ({record.intent.key}, submitted 2026-01-01 "
         f"00:00 UTC as {record.handle.job_id}): this run does not pay for these rows again, waits"
     )
-    assert "embedmill jobs cancel KEY -c SETTINGS" in notice
+    assert f"embedmill jobs cancel {record.intent.key} -c SETTINGS" in notice
 
 
 def test_the_oldest_jobs_are_named_and_the_others_counted():
@@ -39,6 +39,7 @@ def test_the_oldest_jobs_are_named_and_the_others_counted():
     assert notice.startswith("5 embedding jobs with 15 rows are still open (")
     assert "; 2 more): " in notice
     assert "leaves them to a later one" in notice
+    assert "embedmill jobs cancel KEY -c SETTINGS" in notice
 
 
 def test_an_intent_that_may_never_have_been_sent_is_open_as_well():

@@ -23,6 +23,9 @@ QUEUE_FULL = "enqueued-token-limit"
 # Code of the RowFailure and of the JobError that say: not executed, for nobody pays. Trying again
 # is of no use before a person has done something about it.
 NO_CREDIT = "insufficient-quota"
+# Code of the RefusedError (submit) and of the JobError (later) that say: the file exceeds what is
+# taken, in lines or bytes; nothing ran. Smaller files may pass, the same one never will.
+FILE_TOO_LARGE = "file-too-large"
 
 JobStatus = Literal[
     "pending", "running", "finalizing", "succeeded", "expired", "cancelled", "failed", "unknown"
@@ -174,6 +177,11 @@ class JobState:
     def queue_full(self) -> bool:
         """Whether it failed only because too many tokens were waiting: it never ran."""
         return self._failed_by(QUEUE_FULL)
+
+    @property
+    def too_large(self) -> bool:
+        """Whether it failed only because its file exceeds what the provider takes."""
+        return self._failed_by(FILE_TOO_LARGE)
 
     @property
     def unpaid(self) -> bool:

@@ -190,6 +190,7 @@ def _packer(
         scratch,
         inputs_per_request=jobs.inputs_per_request,
         canaries=canaries,
+        inputs_per_file=jobs.inputs_per_file,
     )
 
 

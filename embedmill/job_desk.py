@@ -13,7 +13,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from embedmill import job_stops
-from embedmill.batch_provider import QUEUE_FULL, BatchEmbeddingProvider, JobState, RequestFile
+from embedmill.batch_provider import (
+    FILE_TOO_LARGE,
+    QUEUE_FULL,
+    BatchEmbeddingProvider,
+    JobState,
+    RequestFile,
+)
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import (
     JobPolicy,
@@ -35,7 +41,7 @@ from embedmill.errors import (
 )
 from embedmill.job_collecting import Collected, collect
 from embedmill.job_packing import Packer
-from embedmill.job_records import Intent, JobRecord, JobRecords
+from embedmill.job_records import TOO_LARGE, Intent, JobRecord, JobRecords
 from embedmill.segment import ChunkLayer, SegmentKey, VectorLayer
 
 log = logging.getLogger(__name__)
@@ -98,7 +104,8 @@ class Ending:
         collected: its outcomes, to be closed by the caller; None when there are none.
         given_up: why nothing can come of it; "" otherwise.
         status: for the record, when it was given up: ``abandoned`` before it existed; ``refused``
-            by the provider, which would refuse it again; ``lost``, with what it brought.
+            by the provider, which would refuse it again, or ``too-large``; ``lost``, with what it
+            brought.
     """
 
     intent: Intent
@@ -290,7 +297,8 @@ class JobDesk:
             log.info("embedding job %s waits %.0f s: %s", job.key, wait, error)
             self._jobs[job.key] = after_refused_for_now(job, self._p.clock(), wait)
         except RefusedError as error:
-            return Ending(self._intents[job.key], None, None, str(error), "refused")
+            status = TOO_LARGE if error.code == FILE_TOO_LARGE else "refused"
+            return Ending(self._intents[job.key], None, None, str(error), status)
         else:
             self._exists(after_submit(job, handle, self._p.clock(), policy))
         return None

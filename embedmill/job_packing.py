@@ -116,6 +116,7 @@ class Packer:
         *,
         inputs_per_request: int,
         canaries: Sequence[str],
+        inputs_per_file: int | None = None,
     ) -> None:
         """Prepare.
 
@@ -126,6 +127,7 @@ class Packer:
             scratch: local folder for files.
             inputs_per_request: texts of one request; 1 keeps a bad row alone.
             canaries: texts with known vectors, sent at the beginning of every file.
+            inputs_per_file: texts of one file, where it is to hold fewer than it might.
         """
         self._chunks = chunks
         self._template = template
@@ -133,8 +135,20 @@ class Packer:
         self._scratch = scratch
         self._inputs = min(inputs_per_request, limits.inputs_per_request or inputs_per_request)
         self._canaries = canaries
+        self._inputs_per_file = inputs_per_file
         self._files = 0
         self._last: tuple[SegmentKey, pa.Table] | None = None
+
+    @property
+    def inputs_per_file(self) -> int | None:
+        """Texts of one file at most, those with known vectors not counted; None: no limit."""
+        stated = self._limits.inputs_per_file or self._limits.requests_per_file
+        most = (self._inputs_per_file, stated)
+        return min((each for each in most if each is not None), default=None)
+
+    def halve(self, inputs: int) -> None:
+        """Put fewer texts into a file from now on: one of so many was too large."""
+        self._inputs_per_file = min(max(1, inputs // 2), self._inputs_per_file or inputs)
 
     def pack(self, segments: Iterable[SegmentRows], most_tokens: int | None) -> Packed | None:
         """Fill one file with open rows, in the order given; rows no file can take die.
@@ -147,7 +161,11 @@ class Packer:
             None when there is no open row, or no room for the first of them.
         """
         filling = _Filling(self._limits.enqueued_tokens, most_tokens)
-        with self._writer(self._canaries) as writer:
+        limits = self._limits
+        if self._inputs_per_file is not None:
+            most = self._inputs_per_file + len(self._canaries)
+            limits = replace(limits, inputs_per_file=min(most, limits.inputs_per_file or most))
+        with self._writer(self._canaries, limits) as writer:
             filling.tokens = sum(map(_canary_tokens, self._canaries))
             for rows, request, texts, counts in self._requests(segments):
                 if not filling.take(writer, rows, request, texts, counts):
@@ -158,17 +176,17 @@ class Packer:
 
     def again(self, requests: Requests, canaries: int) -> Packed:
         """Write a file that was written before; equal rows give equal bytes."""
-        with self._writer(self._canaries[:canaries]) as writer:
+        with self._writer(self._canaries[:canaries], self._limits) as writer:
             for request in requests:
                 writer.add(custom_id(request), *self._texts(request))
             return self._finished(writer, requests, canaries)
 
-    def _writer(self, canaries: Sequence[str]) -> RequestWriter:
+    def _writer(self, canaries: Sequence[str], limits: BatchLimits) -> RequestWriter:
         """A new file that begins with the requests whose answers are known."""
         self._files += 1
         path = self._scratch / f"requests-{self._files:06d}.jsonl"
         # Tokens that may wait are counted over all jobs, by the caller.
-        limits = replace(self._limits, enqueued_tokens=None)
+        limits = replace(limits, enqueued_tokens=None)
         writer = RequestWriter(path, job_key="", template=self._template, limits=limits)
         for position, text in enumerate(canaries):
             writer.add(canary_id(position), [text], [_canary_tokens(text)])

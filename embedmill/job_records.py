@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +29,9 @@ from embedmill.sealed_json import require_known, sealed, unsealed
 from embedmill.segment import LayerNames, SegmentKey
 from embedmill.text_index import Loan
 from embedmill.workspace import Workspace, create_once, require
+
+# Status of a job whose file the provider did not take for its size, and code of a row.
+TOO_LARGE = "too-large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class JobOutcome:
     """What became of a job; with it the job is done.
 
     Attributes:
-        status: of the provider's job, or ``quarantined``, ``abandoned``.
+        status: of the provider's job, or ``quarantined``, ``abandoned``, ``too-large``.
         buckets: of its rows.
         tokens: charged, as far as the provider said; None: it did not.
         ended: UTC, ISO 8601, when it was collected.
@@ -98,6 +101,11 @@ class JobOutcome:
     dead: tuple[tuple[int, int, int, str, str], ...] = ()
     note: str = ""
 
+    @property
+    def too_large(self) -> int:
+        """Rows of a file that the provider did not take for its size; 0 of any other."""
+        return sum(map(len, self.again.values())) if self.status == TOO_LARGE else 0
+
     def tried(self) -> Rows:
         """Rows to be sent again for which this job counts as a try."""
         if not self.counted:
@@ -107,6 +115,16 @@ class JobOutcome:
             key: [row for row in some if row not in spared.get(key, ())]
             for key, some in self.again.items()
         }
+
+
+def outcome_of_too_large(intent: Intent, said: str, now: datetime) -> JobOutcome:
+    """Of a job whose file the provider did not take for its size; nothing of it was tried."""
+    rows = intent.rows()
+    outcome = JobOutcome(TOO_LARGE, ended=now.isoformat(), counted=False, note=said)
+    if intent.inputs > 1:
+        return replace(outcome, again=rows)
+    ((key, (row,)),) = rows.items()
+    return replace(outcome, dead=((key.shard, key.number, row, TOO_LARGE, said),))
 
 
 @dataclass(frozen=True, slots=True)

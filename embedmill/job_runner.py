@@ -22,7 +22,7 @@ from embedmill.job_collecting import Collected, FailedRow
 from embedmill.job_desk import Ending, JobDesk, JobParts
 from embedmill.job_packing import Packed
 from embedmill.job_quota import JobQuota
-from embedmill.job_records import Intent, JobOutcome, job_key
+from embedmill.job_records import TOO_LARGE, Intent, JobOutcome, job_key, outcome_of_too_large
 from embedmill.job_rows import RowHistory, SegmentRows
 from embedmill.job_segments import WaitingSegments
 from embedmill.segment import SegmentKey
@@ -72,6 +72,8 @@ class JobRunner:
         self._postponed = False
         for key, outcome in parts.records.outcomes():
             self._known.add(key)
+            if outcome.too_large:
+                parts.packer.halve(outcome.too_large)
             self._history.remember(outcome.tried(), outcome.alone, outcome.dead)
             self._count_ended(key, outcome)
         for record in parts.records.open():
@@ -193,7 +195,9 @@ class JobRunner:
 
     def _end(self, ending: Ending) -> None:
         intent, state = ending.intent, ending.state
-        if ending.given_up:
+        if ending.status == TOO_LARGE:
+            self._too_large(intent, ending.given_up)
+        elif ending.given_up:
             needed = self._segments.wait_for(intent.rows())
             self._give_up(intent, ending.status, ending.given_up)
             if ending.status != "abandoned" and needed:
@@ -216,12 +220,21 @@ class JobRunner:
             self._give_up(intent, state.status, "it ended without results", tokens=state.tokens)
             return
         said = "; ".join(f"{e.code}: {e.message}" for e in state.errors) or state.raw_status
+        if state.too_large:
+            self._too_large(intent, said)
+            return
         self._give_up(intent, "failed", said)
         if state.queue_full:
             wait = timedelta(seconds=self._p.policy.queue_full_wait)
             self._queue_full_until = self._p.clock() + wait
             return
         self._stop = job_stops.failed(intent.key, said, unpaid=state.unpaid)
+
+    def _too_large(self, intent: Intent, said: str) -> None:
+        """The provider takes no file of this size: half of it is sent; a text alone in one dies."""
+        log.warning("embedding job %s of %d texts: %s", intent.key, intent.inputs, said)
+        self._p.packer.halve(intent.inputs)
+        self._close(intent, outcome_of_too_large(intent, said, self._p.clock()))
 
     def _quarantine(self, intent: Intent, state: JobState, collected: Collected) -> None:
         tokens = state.tokens if state.tokens is not None else collected.tokens or None
@@ -304,8 +317,7 @@ class JobRunner:
         self._queue_full_until = None
         opened = self._segments.opened()
         count = sum(rows.open_count for rows in opened)
-        limits = self._p.provider.limits
-        full = limits.inputs_per_file or limits.requests_per_file or _FULL_FILE
+        full = self._p.packer.inputs_per_file or _FULL_FILE
         if not count or (count < full and not flush):
             return False
         if self._p.realtime is not None and (late or count < self._p.realtime_below):

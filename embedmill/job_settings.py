@@ -20,6 +20,12 @@ class EmbeddingJobSettings(Frozen):
         description="Texts in one request of a job. 1 keeps a bad text alone; more make fewer "
         "requests, and a request that fails is tried again text by text.",
     )
+    inputs_per_file: int | None = Field(
+        default=None,
+        gt=0,
+        description="Texts in one file at most, for a server or an account that takes fewer than "
+        "its provider states. A file that is refused for its size is sent again in halves.",
+    )
     realtime_below: int = Field(
         default=200,
         ge=0,

@@ -11,7 +11,7 @@ from math import isfinite
 
 import msgspec
 
-from embedmill.batch_provider import NO_CREDIT, QUEUE_FULL
+from embedmill.batch_provider import FILE_TOO_LARGE, NO_CREDIT, QUEUE_FULL
 from embedmill.errors import (
     EmbedmillError,
     PermanentError,
@@ -115,6 +115,25 @@ def error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
     if reply.status == 404:
         return RefusedError(message, code="not-found")
     return PermanentError(message, code=detail.code or f"http-{reply.status}")
+
+
+def job_error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
+    """The same for calls about jobs and files, where it is never one row that was refused.
+
+    Args:
+        reply: of the server.
+        doing: what was asked for, for the message.
+        now: seconds since the epoch.
+
+    Returns:
+        As :func:`error_of`, but ``RefusedError`` for ``PermanentError``; a file that is too large
+        has the code :data:`~embedmill.batch_provider.FILE_TOO_LARGE`.
+    """
+    meaning = error_of(reply, doing=doing, now=now)
+    if not isinstance(meaning, PermanentError):
+        return meaning
+    large = reply.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return RefusedError(str(meaning), code=FILE_TOO_LARGE if large else meaning.code)
 
 
 def _stop(status: int, detail: ErrorDetail, message: str) -> StopRunError | None:

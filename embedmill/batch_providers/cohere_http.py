@@ -14,12 +14,10 @@ import orjson
 from embedmill.errors import (
     EmbedmillError,
     OutcomeUnknownError,
-    PermanentError,
     RateLimitedError,
-    RefusedError,
     TransientError,
 )
-from embedmill.openai_replies import ErrorReply, error_of
+from embedmill.openai_replies import ErrorReply, job_error_of
 from embedmill.redaction import redacted
 
 _T = TypeVar("_T")
@@ -155,11 +153,7 @@ class CohereHttp:
     def _meaning(self, reply: httpx2.Response, doing: str) -> EmbedmillError:
         headers = {name.lower(): value for name, value in reply.headers.items()}
         said = ErrorReply(reply.status_code, headers, reply.content)
-        meaning = error_of(said, doing=doing, now=self._now())
-        # Here it is never one row that was refused.
-        if isinstance(meaning, PermanentError):
-            return RefusedError(str(meaning), code=meaning.code)
-        return meaning
+        return job_error_of(said, doing=doing, now=self._now())
 
 
 def _read(content: bytes, kind: type[_T], doing: str) -> _T:

@@ -43,12 +43,11 @@ from embedmill.batch_providers.resumable_download import Opened, download
 from embedmill.errors import (
     EmbedmillError,
     OutcomeUnknownError,
-    PermanentError,
     RateLimitedError,
     RefusedError,
     TransientError,
 )
-from embedmill.openai_replies import ErrorReply, error_of
+from embedmill.openai_replies import ErrorReply, job_error_of
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 from embedmill.settings_file import resolve_secret
@@ -354,11 +353,7 @@ class OpenAIBatchProvider:
     def _meaning(self, error: openai.APIStatusError, doing: str) -> EmbedmillError:
         headers = {name.lower(): value for name, value in error.response.headers.items()}
         reply = ErrorReply(error.status_code, headers, error.response.content)
-        meaning = error_of(reply, doing=doing, now=self._now())
-        # Here it is never one row that was refused.
-        if isinstance(meaning, PermanentError):
-            return RefusedError(str(meaning), code=meaning.code)
-        return meaning
+        return job_error_of(reply, doing=doing, now=self._now())
 
 
 def _chunks(chunks: Iterator[bytes]) -> Iterator[bytes]:

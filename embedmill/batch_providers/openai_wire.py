@@ -6,12 +6,14 @@ compatible server may leave out has a default.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from embedmill.batch_provider import (
+    FILE_TOO_LARGE,
     NO_CREDIT,
     QUEUE_FULL,
     JobCounts,
@@ -26,6 +28,10 @@ from embedmill.redaction import redacted
 
 # Names in a job's metadata: at most 16 pairs, keys of 64 and values of 512 characters.
 JOB_KEY, FINGERPRINT = "embedmill_job_key", "embedmill_fingerprint"
+
+# What servers call a job whose file they would take in parts, as far as it is known.
+_TOO_LARGE = frozenset({"too_many_tasks", "file_too_large"})
+_LARGER = re.compile(r"file (?:is|was) too large|too many (?:tasks|requests|lines)", re.IGNORECASE)
 
 # ``cancelling`` takes up to ten minutes and ends in ``cancelled``.
 _STATUSES: dict[str, JobStatus] = {
@@ -153,12 +159,13 @@ def _errors_of(batch: WireBatch) -> tuple[JobError, ...]:
     said = batch.errors.get("data") if isinstance(batch.errors, dict) else batch.errors
     errors = msgspec.convert(said, list[WireError]) if isinstance(said, list) else []
     return tuple(
-        JobError(_code_of(error.code), redacted(error.message or ""), error.line)
-        for error in errors
+        JobError(_code_of(error), redacted(error.message or ""), error.line) for error in errors
     )
 
 
-def _code_of(code: str | None) -> str:
-    if code == TOKEN_LIMIT:
+def _code_of(error: WireError) -> str:
+    if error.code == TOKEN_LIMIT:
         return QUEUE_FULL
-    return NO_CREDIT if code in NO_MONEY else code or "unknown"
+    if error.code in _TOO_LARGE or (error.line is None and _LARGER.search(error.message or "")):
+        return FILE_TOO_LARGE
+    return NO_CREDIT if error.code in NO_MONEY else error.code or "unknown"

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from embedmill.batch_provider import (
+    FILE_TOO_LARGE,
     QUEUE_FULL,
     BatchLimits,
     JobError,
@@ -94,6 +95,8 @@ class FakeBatchProvider:
         bill: what was charged for.
         jobs: all of them, in the order of their creation.
         calls: how many there were of each method.
+        most_lines: that it takes in a file, whatever the limits state; None: any number.
+        tells_late: it creates a job on a file that is too large, and the job fails.
     """
 
     def __init__(
@@ -131,6 +134,8 @@ class FakeBatchProvider:
         self._takes = timedelta(seconds=takes_s)
         self._listed_after = timedelta(seconds=listed_after_s)
         self._poison = poison
+        self.most_lines: int | None = None
+        self.tells_late = False
 
     def plan(self, *faults: ProviderFault) -> None:
         """Let more go wrong."""
@@ -167,11 +172,9 @@ class FakeBatchProvider:
         """Create a job, or not."""
         faults = self._next("submit")
         lines = [orjson.loads(line) for line in requests.path.read_bytes().splitlines()]
-        tokens = requests.tokens
-        waiting = sum(job.tokens for job in self.jobs if self._status(job) == "running")
-        most = self.limits.enqueued_tokens
-        if most is not None and waiting + tokens > most:
-            raise AssertionError(f"{waiting} tokens wait, {tokens} more are over the limit {most}")
+        self._require_room(requests.tokens)
+        if self._is_too_large(len(lines)) and not self.tells_late:
+            raise RefusedError("413", code=FILE_TOO_LARGE)
         deeds = {fault.do for fault in faults}
         for deed, error in (
             ("rate-limit", RateLimitedError("slowly", retry_after=_wait_of(faults))),
@@ -189,7 +192,7 @@ class FakeBatchProvider:
                 job_key,
                 fingerprint,
                 [(line["custom_id"], line["body"]["input"]) for line in lines],
-                tokens,
+                requests.tokens,
                 self._next("job"),
             )
         )
@@ -270,6 +273,15 @@ class FakeBatchProvider:
                 raise errors[fault.do]
         return planned
 
+    def _require_room(self, tokens: int) -> None:
+        waiting = sum(job.tokens for job in self.jobs if self._status(job) == "running")
+        most = self.limits.enqueued_tokens
+        if most is not None and waiting + tokens > most:
+            raise AssertionError(f"{waiting} tokens wait, {tokens} more are over the limit {most}")
+
+    def _is_too_large(self, lines: int) -> bool:
+        return self.most_lines is not None and lines > self.most_lines
+
     def _job(self, handle: JobHandle) -> FakeProviderJob:
         return next(job for job in self.jobs if job.handle.job_id == handle.job_id)
 
@@ -277,8 +289,9 @@ class FakeBatchProvider:
         status = self._status(job)
         errors: tuple[JobError, ...] = ()
         if status == "failed":
-            full = job.fault("fail-queue-full") is not None
-            errors = (JobError(QUEUE_FULL if full else "invalid_request", "planned to fail"),)
+            code = QUEUE_FULL if job.fault("fail-queue-full") else "invalid_request"
+            code = FILE_TOO_LARGE if self._is_too_large(len(job.requests)) else code
+            errors = (JobError(code, "planned to fail"),)
         ended = status not in {"running", "failed"}
         return JobState(status, status, errors=errors, output_file_id="out" if ended else None)
 
@@ -296,7 +309,8 @@ class FakeBatchProvider:
             return
         if now < job.handle.created_at + self._takes or job.fault("stick"):
             return
-        if job.fault("fail-job") or job.fault("fail-queue-full"):
+        large = self._is_too_large(len(job.requests))
+        if large or job.fault("fail-job") or job.fault("fail-queue-full"):
             job.status = "failed"
             return
         for deed, status in (("expire", "expired"), ("cancel-by-provider", "cancelled")):

@@ -181,6 +181,8 @@ PASSING = {
     "poll: unknown for a moment": [fault("batches.get", "not-found", times=2)],
     "poll: an unknown status": [fault("job", "stay", value="paused", count=4)],
     "job: the queue is full after all": [fault("job", "fail", value="token_limit_exceeded")],
+    "upload: the file is too large": [fault("files.create", "error", value="413")],
+    "job: the file is too large": [fault("job", "fail", value="too_many_tasks")],
     "job: expired with some done": [fault("job", "expire", count=9)],
     "job: cancelled with some done": [fault("job", "cancel", count=9)],
     "rows: server errors": [fault("job", "fail-rows", count=4)],

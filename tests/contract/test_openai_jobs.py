@@ -228,7 +228,7 @@ def line(custom_id="a", *, url="/v1/embeddings", model="text-embedding-3-small",
         ([line(model="no-such-model")], "model_not_found", 1),
         ([line("")], "missing_required_parameter", 1),
         ([], "empty_file", None),
-        ([line(f"c{number}") for number in range(50_001)], "too_many_tasks", None),
+        ([line(f"c{number}") for number in range(50_001)], "file-too-large", None),
     ],
     ids=["json", "double-id", "url", "models", "no-model", "no-id", "empty", "too-many"],
 )

@@ -321,6 +321,51 @@ def test_texts_that_only_together_are_too_large_are_sent_one_by_one():
     settled(made)
 
 
+def small_files(most_lines, *, late=False, **more):
+    """At a provider that takes smaller files than it states; two lines are known texts."""
+    made = rehearsal(**more)
+    made.provider.most_lines, made.provider.tells_late = most_lines, late
+    return made
+
+
+def refused_for_size(made):
+    return [r.intent.inputs for r in made.records() if r.outcome.status == "too-large"]
+
+
+def test_a_file_that_is_refused_for_its_size_is_sent_in_halves():
+    made = small_files(5)
+    made.run()
+    settled(made)
+    assert refused_for_size(made) == [6]
+
+
+def test_no_file_is_sent_twice_where_jobs_tell_late_that_they_are_too_large():
+    made = small_files(5, late=True)
+    made.run()
+    settled(made)
+    # All that were sent before the first had told.
+    assert sorted(refused_for_size(made)) == [4, 6, 6, 6, 6]
+    fingerprints = [record.intent.fingerprint for record in made.records()]
+    assert len(set(fingerprints)) == len(fingerprints)
+
+
+def test_a_later_process_knows_what_was_too_large():
+    made = small_files(5, segments=1)
+    made.run()
+    made.add(0, 5, [f"new {number}" for number in range(8)])
+    made.run()
+    settled(made)
+    assert refused_for_size(made) == [6]
+
+
+def test_a_text_that_is_too_large_for_a_file_even_alone_dies_and_holds_nothing_up():
+    made = small_files(2, segments=1)
+    made.run()
+    fates = made.fates()
+    assert fates.open == []
+    assert list(fates.dead.values()) == 10 * ["too-large"]
+
+
 # Borrowing.
 
 

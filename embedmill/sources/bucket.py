@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import io
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from errno import EACCES
@@ -16,7 +16,7 @@ from obstore.store import ObjectStore
 
 from embedmill.errors import SourceError, StopRunError, TransientError
 from embedmill.object_store import bucket_error, first_line, lacks_bucket, open_object_store
-from embedmill.sources.listing import MARK, LinkPolicy, ListedFile, Listing
+from embedmill.sources.listing import MARK, LinkPolicy, ListedFile, Listing, unread_ending
 from embedmill.sources.path_patterns import PathPatterns
 from embedmill.sources.place import glob_at
 from embedmill.workspace_settings import BucketAccess
@@ -94,7 +94,9 @@ class Bucket:
             for path in paths
             if patterns.takes(path) and (sizes[path] or not self._is_marker(path, paths))
         ]
-        return Listing(tuple(taken), links_left_out=0)
+        others = [path for path in paths if not patterns.takes(path)]
+        unread = Counter(unread_ending(path) for path in others if not patterns.excludes(path))
+        return Listing(tuple(taken), 0, {ending: n for ending, n in unread.items() if ending})
 
     def divided(self) -> tuple[Self, str]:
         """See :meth:`~embedmill.sources.place.Place.divided`."""

@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 # Endings that a message names.
 _SHOWN = 4
 _FOLLOWING = "source.follow_links: true follows those that stay within the folder"
+_UNREAD = (
+    "nothing here parses them; convert them to text, or set source.include to say what is read"
+)
 _MEDIA_TYPES = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
@@ -108,6 +111,9 @@ class FilesSource:
             number = listing.links_left_out
             found = f"{number_of(number, 'link')} {agreed(number, 'is', 'are')} not followed"
             logger.warning("%s; %s", found, _FOLLOWING)
+        if listing.unread and "include" not in settings.model_fields_set:
+            found = ", ".join(f"{count:,} {ending}" for ending, count in listing.unread.items())
+            logger.warning("%s left out: %s", found, _UNREAD)
         return listing.files
 
     def _nothing_matches(self, listing: Listing) -> SourceError:

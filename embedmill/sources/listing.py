@@ -6,7 +6,8 @@ import logging
 import os
 import platform
 import stat
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
@@ -22,6 +23,10 @@ logger = logging.getLogger(__name__)
 # small enough that a few thousand files keep every worker busy.
 SPLIT_FILES = 200
 SPLIT_BYTES = 32 * 2**20
+
+# Of documents that nothing here parses; people expect to find them in an index all the same.
+_UNREAD_ENDINGS = "doc docx epub odp ods odt pdf ppt pptx rtf xls xlsx"
+_UNREAD = frozenset(_UNREAD_ENDINGS.split())
 
 # Between the root and the relative part of a path, as rsync does it: the path opens as it stands,
 # and no normalised path contains it otherwise.
@@ -143,7 +148,7 @@ def list_folder(
     for found in sorted(walk.found, key=lambda found: (found.linked, found.file.relative)):
         unique.setdefault(found.identity, found.file)
     files = sorted(unique.values(), key=lambda file: file.relative)
-    return Listing(tuple(files), walk.links_left_out)
+    return Listing(tuple(files), walk.links_left_out, walk.unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +178,18 @@ class Listing:
     Attributes:
         files: sorted by relative path.
         links_left_out: symbolic links that were not followed.
+        unread: how many documents of each kind that nothing parses were not taken, by ending.
     """
 
     files: tuple[ListedFile, ...]
     links_left_out: int
+    unread: Mapping[str, int]
+
+
+def unread_ending(name: str) -> str | None:
+    """The ending of a document that nothing here parses; None for any other file."""
+    ending = name.rpartition(".")[2].lower()
+    return f".{ending}" if ending in _UNREAD else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +209,7 @@ class _Walk:
     found: list[_Found] = field(default_factory=list)
     entered: set[tuple[int, int]] = field(default_factory=set)
     links_left_out: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
 
     def visit(self, folder: str, *, linked: bool) -> list[tuple[str, bool]]:
         """Collect the files of one folder; returns the folders to visit next."""
@@ -220,7 +234,10 @@ class _Walk:
         """Note a file that is taken; returns whether the entry is a folder to enter."""
         takes = self.patterns.takes(relative)
         # Most entries are files of other kinds; what they are costs no further call.
-        enters = not entry.is_file(follow_symlinks=False) and self.patterns.enters(relative)
+        is_file = entry.is_file(follow_symlinks=False)
+        if is_file and not takes:
+            self._leave_out(relative)
+        enters = not is_file and self.patterns.enters(relative)
         status = self._status(entry) if takes or enters else None
         if status is None:
             return False
@@ -235,6 +252,11 @@ class _Walk:
         else:
             logger.info("%s is neither a file nor a folder; left out", entry.path)
         return False
+
+    def _leave_out(self, relative: str) -> None:
+        ending = unread_ending(relative)
+        if ending and not self.patterns.excludes(relative):
+            self.unread[ending] += 1
 
     def _status(self, entry: os.DirEntry[str]) -> os.stat_result | None:
         """What the entry is behind links, or None when it is to be left out."""

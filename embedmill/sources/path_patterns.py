@@ -87,6 +87,10 @@ class PathPatterns:
         """Whether the file is one of the source's."""
         return bool(self.include.fullmatch(relative)) and not self.exclude.fullmatch(relative)
 
+    def excludes(self, relative: str) -> bool:
+        """Whether it is left out although it may match otherwise."""
+        return bool(self.exclude.fullmatch(relative))
+
     def enters(self, relative: str) -> bool:
         """Whether a folder can hold files of the source at all."""
         hidden = relative.rpartition("/")[2].startswith(".")

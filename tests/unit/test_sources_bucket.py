@@ -143,6 +143,14 @@ def test_patterns_hold_for_keys(put, files):
         files("s3://documents/new").splits()
 
 
+def test_documents_that_nothing_parses_are_named(put, files, caplog):
+    put({"a.md": b"a", "b.pdf": b"b", "c.png": b"c"})
+
+    assert ids(files("s3://documents")) == ["a.md"]
+    [warning] = [record for record in caplog.records if record.name.startswith("embedmill")]
+    assert warning.getMessage().startswith("1 .pdf left out: nothing here parses them")
+
+
 def test_what_cannot_be_listed_is_refused_with_a_reason(put, files, tables):
     with pytest.raises(SourceError, match="no such object, and none below it") as error:
         files("s3://documents/nowhere").splits()

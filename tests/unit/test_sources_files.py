@@ -124,6 +124,19 @@ def test_a_hidden_folder_is_read_only_when_a_pattern_names_it(tmp_path):
     assert ids(source_of(tmp_path, include=(".venv/**",))) == [".venv/a.md"]
 
 
+def test_documents_that_nothing_parses_are_not_left_out_in_silence(tmp_path, caplog):
+    write(tmp_path, a_md=b"", b_pdf=b"", c__d_PDF=b"", e_docx=b"", f_png=b"", old__g_pdf=b"")
+
+    assert ids(source_of(tmp_path, exclude=("old",))) == ["a.md"]
+    assert caplog.messages == [
+        "2 .pdf, 1 .docx left out: nothing here parses them; convert them to text, or say in "
+        "source.include what is read"
+    ]
+    # Who says what is read knows what is not.
+    assert ids(source_of(tmp_path, include=("*.md",))) == ["a.md"]
+    assert len(caplog.messages) == 1
+
+
 def test_a_pattern_that_is_none_is_refused(tmp_path):
     with pytest.raises(SourceError, match=r"\[z-a\]"):
         source_of(tmp_path, include=("[z-a].md",)).splits()

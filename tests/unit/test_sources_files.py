@@ -129,8 +129,8 @@ def test_documents_that_nothing_parses_are_not_left_out_in_silence(tmp_path, cap
 
     assert ids(source_of(tmp_path, exclude=("old",))) == ["a.md"]
     assert caplog.messages == [
-        "2 .pdf, 1 .docx left out: nothing here parses them; convert them to text, or say in "
-        "source.include what is read"
+        "2 .pdf, 1 .docx left out: nothing here parses them; convert them to text, or set "
+        "source.include to say what is read"
     ]
     # Who says what is read knows what is not.
     assert ids(source_of(tmp_path, include=("*.md",))) == ["a.md"]

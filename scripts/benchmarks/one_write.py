@@ -1,14 +1,18 @@
 """One measurement of writing, in a process of its own; prints it as one line of JSON.
 
-Usage: ``python -m benchmarks.one_write FOLDER STORE product|store|bare DIMENSION NAME``
+Usage: ``python -m benchmarks.one_write FOLDER STORE turns|memory DIMENSION NAME``
 """
 
 from __future__ import annotations
 
 import gc
+import random
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,22 @@ import orjson
 import psutil
 
 from actors.store_writer import StoreWriter
-from benchmarks.bare_write import LOOPS
-from benchmarks.writing import STORES, context_of, corpus_settings, records_of, segments_of, served
+from benchmarks.bare_write import LOOPS, Loop
+from benchmarks.writing import (
+    PRODUCT,
+    STORE,
+    STORES,
+    context_of,
+    corpus_settings,
+    records_of,
+    segments_of,
+    served,
+)
 from embedmill.assembly import collection_spec, store_of
 from embedmill.run_context import RunContext
+from embedmill.segment import SegmentKey
+from embedmill.settings import Settings
+from embedmill.vector_store import VectorBatch
 
 
 def main() -> None:
@@ -27,73 +43,120 @@ def main() -> None:
     folder, store, which, dimension, name = sys.argv[1:]
     settings = corpus_settings(Path(folder), int(dimension), 512)
     with served(store, Path(folder)) as place:
-        context = context_of(settings, STORES[store].section(place), name)
         try:
-            if which == "bare":
-                answer = bare(context, store, place)
-            else:
-                answer = {"product": by_the_product, "store": by_the_store}[which](context)
+            answer = {"turns": in_turn, "memory": memory}[which](settings, store, place, name)
         finally:
             if not STORES[store].fake:
                 shutil.rmtree(place, ignore_errors=True)
     print(orjson.dumps(answer).decode())
 
 
-def by_the_product(context: RunContext) -> dict[str, Any]:
-    """Apply all segments through the product's writer."""
-    writer = StoreWriter(context)
-    settle()
-    writer.prepare()
-    segments = segments_of(context)
+@dataclass(slots=True)
+class Writer:
+    """One of those that write the same segments.
+
+    Attributes:
+        write: the segment of a number; those before it are written.
+        finish: what it does after the last.
+        seconds: that it took.
+        cpu: processor seconds of this process meanwhile.
+    """
+
+    write: Callable[[int], object]
+    finish: Callable[[], object] | None = None
+    seconds: float = 0.0
+    cpu: float = 0.0
+
+    def timed(self, do: Callable[[], object]) -> None:
+        """Do something, and add what it takes."""
+        seconds, cpu = time.perf_counter(), time.process_time()
+        do()
+        self.seconds += time.perf_counter() - seconds
+        self.cpu += time.process_time() - cpu
+
+
+def in_turn(settings: Settings, store: str, place: str, name: str) -> dict[str, Any]:
+    """Let the product and the loops over the store's client write segment by segment in turn.
+
+    One after the other they would each meet another machine: where cores are shared with others,
+    the same writer takes half as long again some seconds later.
+    """
+    of_product = _context(settings, store, place, f"{name}-product")
+    keys, batches = segments_of(of_product), list(records_of(of_product))
+    of_store = _context(settings, store, place, f"{name}-store")
+    writers = {PRODUCT: _product(of_product, keys), STORE: _store(of_store, batches)}
+    dimension = batches[0].vectors.shape[1]
+    writers |= {
+        which: _loop(make(place, dimension), batches) for which, make in LOOPS[store].items()
+    }
     # Connections are made and modules loaded with the first.
-    first = segments.pop(0)
-    writer.apply(first, None)
-    records, applied = 0, {first.shard: first.number}
-    sizes = [own_bytes()]
-    started, cpu = time.perf_counter(), time.process_time()
-    for number, key in enumerate(segments, 1):
-        counts, _ = writer.apply(key, applied.get(key.shard))
-        applied[key.shard] = key.number
-        records += counts.upserted
-        if number in (len(segments) // 2, len(segments)):
-            sizes.append(own_bytes())
-    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    writer.close()
+    for writer in writers.values():
+        writer.write(0)
+    settle()
+    order, draw = list(writers.values()), random.Random(0)  # noqa: S311 (no secret)
+    for number in range(1, len(keys)):
+        # Nobody always meets the caches and the disk as the same one leaves them.
+        draw.shuffle(order)
+        for writer in order:
+            writer.timed(partial(writer.write, number))
+    for writer in order:
+        if writer.finish is not None:
+            writer.timed(writer.finish)
     return {
-        "records": records,
-        "seconds": seconds,
-        "cpu": cpu,
-        "first": sizes[1] - sizes[0],
-        "second": sizes[2] - sizes[1],
-        "peak": peak_bytes(),
+        "records": sum(len(batch.ids) for batch in batches[1:]),
+        "writers": {which: (writer.seconds, writer.cpu) for which, writer in writers.items()},
     }
 
 
-def by_the_store(context: RunContext) -> dict[str, Any]:
-    """Upsert the records of all segments, which are ready in memory."""
-    store, batches = store_of(context.settings), list(records_of(context))
+def _context(settings: Settings, store: str, place: str, name: str) -> RunContext:
+    # Of servers a collection, of an engine a folder each: it has one owner.
+    own = place if STORES[store].fake else f"{place}/{name}"
+    return context_of(settings, STORES[store].section(own), name)
+
+
+def _product(context: RunContext, keys: Sequence[SegmentKey]) -> Writer:
+    """Apply segments through the product's writer."""
+    writer = StoreWriter(context)
+    writer.prepare()
+    applied: dict[int, int] = {}
+
+    def write(number: int) -> None:
+        key = keys[number]
+        writer.apply(key, applied.get(key.shard))
+        applied[key.shard] = key.number
+
+    return Writer(write)
+
+
+def _store(context: RunContext, batches: Sequence[VectorBatch]) -> Writer:
+    """Upsert records that are ready in memory."""
+    store = store_of(context.settings)
     store.create_collection(context.collection, collection_spec(context.embedding))
-    store.upsert(context.collection, batches.pop(0))
+    return Writer(lambda number: store.upsert(context.collection, batches[number]))
+
+
+def _loop(loop: Loop, batches: Sequence[VectorBatch]) -> Writer:
+    """Write the same records with the store's own client."""
+    ready = [
+        VectorBatch(batch.ids, batch.vectors, list(map(loop.metadata, batch.payloads)))
+        for batch in batches
+    ]
+    return Writer(lambda number: loop.write(ready[number]), loop.finish)
+
+
+def memory(settings: Settings, store: str, place: str, name: str) -> dict[str, Any]:
+    """Apply all segments through the product's writer, and see how its memory grows."""
+    context = _context(settings, store, place, name)
+    keys = segments_of(context)
+    writer = _product(context, keys)
     settle()
-    started, cpu = time.perf_counter(), time.process_time()
-    for batch in batches:
-        store.upsert(context.collection, batch)
-    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    store.close()
-    return {"records": sum(len(batch.ids) for batch in batches), "seconds": seconds, "cpu": cpu}
-
-
-def bare(context: RunContext, store: str, place: str) -> dict[str, Any]:
-    """Write the same records with the store's own client, loop by loop."""
-    batches = list(records_of(context))
-    loops = {}
-    for name, make in LOOPS[store].items():
-        write = make(place, batches)
-        settle()
-        started, cpu = time.perf_counter(), time.process_time()
-        write()
-        loops[name] = (time.perf_counter() - started, time.process_time() - cpu)
-    return {"records": sum(len(batch.ids) for batch in batches), "loops": loops}
+    writer.write(0)
+    sizes = [own_bytes()]
+    for number in range(1, len(keys)):
+        writer.write(number)
+        if number in (len(keys) // 2, len(keys) - 1):
+            sizes.append(own_bytes())
+    return {"first": sizes[1] - sizes[0], "second": sizes[2] - sizes[1], "peak": peak_bytes()}
 
 
 def settle() -> None:

@@ -31,11 +31,11 @@ from benchmarks.figures import no_verdict, spread, verdict
 from benchmarks.ingesting import MINILM, Ingest, ingested, parser, scratch, settings_in
 from benchmarks.job_data_path import DataPath, made_up_texts, write_rows
 from benchmarks.machine import others_cores
-from benchmarks.one_write import bare, by_the_store
+from benchmarks.one_write import in_turn
 from benchmarks.overhead import embedded_texts
 from benchmarks.retrieval import mean, ranking
 from benchmarks.write import make_corpus
-from benchmarks.writing import STORES, context_of, corpus_settings
+from benchmarks.writing import STORE, corpus_settings
 from embedmill.embedders.local import LocalEmbedder
 from embedmill.embedders.local_recipe import local_recipe
 from embedmill.index_reader import open_index
@@ -162,12 +162,9 @@ def _write(folder: Path) -> list[float]:
     found = []
     for number in range(_ROUNDS):
         place = str(home / f"store-{number}")
-        store = STORES["embedded"].section(place)
-        context = context_of(settings, store, f"round-{number}")
-        ours = by_the_store(context)
-        loops = bare(context, "embedded", f"{place}-bare")
-        best = min(loops["loops"][name][0] for name in LOOPS["embedded"]) / loops["records"]
-        found.append(best / (ours["seconds"] / ours["records"]))
+        writers = in_turn(settings, "embedded", place, f"round-{number}")["writers"]
+        best = min(writers[name][0] for name in LOOPS["embedded"])
+        found.append(best / writers[STORE][0])
     return found
 
 

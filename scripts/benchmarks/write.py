@@ -1,18 +1,18 @@
 """Writing records to a store: the product's writer against the bare client.
 
-In turn, each in a process of its own, both into the same fake server (a third process, which
+In turn, segment by segment in one process, all into the same fake server (another process, which
 answers without looking at what it is sent): ``StoreWriter``, which reads segments, makes the
 records, checks them, sends them and records that they are applied; and the store's own client in
-the fastest loop that we know, with the very same records ready in memory. Of several loops the
-fastest counts. Where the store is an engine in the process, both write to a folder. Between the two
+the fastest loops that we know, with the very same records ready in memory. Of several loops the
+fastest counts. Where the store is an engine in the process, each writes to a folder. Between them
 stands the store's own ``upsert`` with the records ready in memory: checks and confirmation alone.
 For an engine in the process this one is judged, and ``StoreWriter`` only printed: there is no
 server to wait for, so that reading three files and syncing a fourth for each segment, which the
 bare loop does not do, comes on top of writing.
 
 Fails when the product writes fewer than ``--minimum`` of the bare client's records per second, or
-when it keeps what it has written: with ``--records 65536`` or more its memory may grow by 500 bytes
-per record in the second half.
+when it keeps what it has written: with ``--records 65536`` or more its memory, in a process of its
+own, may grow by 500 bytes per record in the second half.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import argparse
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from benchmarks.figures import no_verdict, spread, verdict
 from benchmarks.ingesting import INDEX, add_maximum_others, parser, scratch
 from benchmarks.machine import Measured, measured, others_cores
-from benchmarks.writing import STORES, DenseEmbedder, corpus_settings
+from benchmarks.writing import PRODUCT, STORE, STORES, DenseEmbedder, corpus_settings
 from embedmill.assembly import Seams, seams
 from embedmill.executor import InlineExecutor
 from pipelines.ingest import ingest
@@ -36,7 +37,6 @@ from pipelines.ingest import ingest
 _KEPT_BYTES = 500
 # Before so many, buffers that stay as they are still grow to their size.
 _ENOUGH_FOR_MEMORY = 65_536
-PRODUCT, STORE = "StoreWriter", "store.upsert"
 # An engine in the process is faster than files are read and synced: there the store is compared.
 _LIMITS = {
     "qdrant": (PRODUCT, 0.85),
@@ -89,59 +89,58 @@ def make_corpus(folder: Path, dimension: int, options: argparse.Namespace) -> No
 
 def compare(store: str, dimension: int, folder: Path, options: argparse.Namespace) -> int:
     """Measure one store, print it, and return the exit status."""
-    runs: dict[str, list[Measured]] = {"product": [], "store": [], "bare": []}
-    for number in range(options.rounds):
-        for which, found in runs.items():
-            arguments = [str(folder), store, which, str(dimension), f"{INDEX}-{which}-{number}"]
-            timeout_s = options.timeout
-            found.append(
-                measured(
-                    "benchmarks.one_write", arguments, folder, timeout_s=timeout_s, period_s=1.0
-                )
-            )
+    runs = [run_once("turns", store, dimension, folder, options, n) for n in range(options.rounds)]
     print(f"\n{store}, {dimension:,} components, {options.records:,} records")
-    costs = {PRODUCT: costs_of(runs["product"]), STORE: costs_of(runs["store"])}
-    loops = loops_of(runs["bare"])
-    for name, cost in {**costs, **loops}.items():
+    found = costs_of(runs)
+    for name, cost in found.items():
         rates, cpu = [1 / each for each, _ in cost], processor_of(cost)
         print(f"  {name:30} {spread(rates, 'records/s', 0)}; {1e6 * cpu:.0f} us of processor each")
+    costs, loops = {name: found.pop(name) for name in (PRODUCT, STORE)}, found
     best = min(loops, key=lambda name: seconds_of(loops[name]))
-    ratios = {name: seconds_of(loops[best]) / seconds_of(cost) for name, cost in costs.items()}
-    said = ", ".join(f"{ratio:.3f} {name}" for name, ratio in ratios.items())
+    # Of one run each: what disturbed it disturbed both.
+    ratios = {
+        name: [loop[0] / own[0] for loop, own in zip(loops[best], cost, strict=True)]
+        for name, cost in costs.items()
+    }
+    said = ", ".join(f"{spread(ratio, digits=3)} {name}" for name, ratio in ratios.items())
     print(f"  ratio to {best}: {said}")
     # Less disturbed by others than the time that passes.
     least = min(processor_of(loop) for loop in loops.values())
     said = ", ".join(f"{least / processor_of(cost):.3f} {name}" for name, cost in costs.items())
     print(f"  the same by processor time, to the thriftiest loop: {said}")
-    kept = describe_memory(runs["product"])
-    others = others_cores([run for found in runs.values() for run in found])
+    alone = run_once("memory", store, dimension, folder, options, 0)
+    kept = describe_memory(alone.answer, runs[0].answer["records"])
+    others = others_cores([*runs, alone])
     if others > options.maximum_others:
         return no_verdict(others, options.maximum_others)
     judged, minimum = _LIMITS[store]
     minimum = options.minimum or minimum
-    what = f"{ratios[judged]:.3f} of the bare client, {minimum:g} is wanted of {judged}"
+    ratio = middle(ratios[judged])
+    what = f"{ratio:.3f} of the bare client, {minimum:g} is wanted of {judged}"
     if options.records < _ENOUGH_FOR_MEMORY:
-        return verdict(good=ratios[judged] >= minimum, what=what)
+        return verdict(good=ratio >= minimum, what=what)
     return verdict(
-        good=ratios[judged] >= minimum and kept <= _KEPT_BYTES,
+        good=ratio >= minimum and kept <= _KEPT_BYTES,
         what=f"{what}; {kept:+.0f} bytes kept per record, at most {_KEPT_BYTES} are allowed",
     )
 
 
-def costs_of(runs: list[Measured]) -> list[tuple[float, float]]:
-    """Seconds and processor seconds per record, of each run."""
-    return [
-        (run.answer["seconds"] / run.answer["records"], run.answer["cpu"] / run.answer["records"])
-        for run in runs
-    ]
+def run_once(
+    which: str, store: str, dimension: int, folder: Path, options: argparse.Namespace, number: int
+) -> Measured:
+    """One process; see :mod:`benchmarks.one_write`."""
+    arguments = [str(folder), store, which, str(dimension), f"{INDEX}-{which}-{number}"]
+    return measured(
+        "benchmarks.one_write", arguments, folder, timeout_s=options.timeout, period_s=1.0
+    )
 
 
-def loops_of(runs: list[Measured]) -> dict[str, list[tuple[float, float]]]:
-    """The same of each loop of the bare client, by its name."""
+def costs_of(runs: list[Measured]) -> dict[str, list[tuple[float, float]]]:
+    """Seconds and processor seconds per record of each writer, run by run, by its name."""
     found: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         records: int = run.answer["records"]
-        for name, (seconds, cpu) in run.answer["loops"].items():
+        for name, (seconds, cpu) in run.answer["writers"].items():
             found.setdefault(name, []).append((seconds / records, cpu / records))
     return found
 
@@ -156,13 +155,12 @@ def processor_of(cost: list[tuple[float, float]]) -> float:
     return middle([processor for _, processor in cost])
 
 
-def describe_memory(runs: list[Measured]) -> float:
-    """Print how memory grew in both halves of the product's runs; bytes kept per record."""
-    halves = [middle([float(run.answer[half]) for run in runs]) for half in ("first", "second")]
-    peak = max(run.answer["peak"] for run in runs)
-    print(f"  memory of the writer: {peak / 2**20:.0f} MiB at most, ", end="")
-    print(f"{halves[0] / 2**20:+.1f} MiB in the first half, {halves[1] / 2**20:+.1f} in the second")
-    return halves[1] / (float(runs[0].answer["records"]) / 2)
+def describe_memory(answer: dict[str, Any], records: int) -> float:
+    """Print how memory grew in both halves of a run of the product; bytes kept per record."""
+    first, second, peak = (answer[each] / 2**20 for each in ("first", "second", "peak"))
+    print(f"  memory of the writer: {peak:.0f} MiB at most, ", end="")
+    print(f"{first:+.1f} MiB in the first half, {second:+.1f} in the second")
+    return float(answer["second"]) / (records / 2)
 
 
 def middle(values: list[float]) -> float:

@@ -23,6 +23,8 @@ from embedmill.settings import Settings
 from embedmill.vector_store import VectorBatch
 
 KEY = "FAKE_STORE_KEY"
+# What of the product is measured.
+PRODUCT, STORE = "StoreWriter", "store.upsert"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from embedmill.embedders.json_requests import JsonRequests
-from embedmill.embedders.remote import READING, RequestLimits, Waiting
+from embedmill.embedders.remote import READING, Waiting
+from embedmill.embedders.request_limits import RequestLimits
 from embedmill.rate_limiter import RateLimiter
 from embedmill.settings_file import resolve_secret
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from embedmill.batching import by_halves
 from embedmill.embedder import EmbeddedTexts, Role, Vectors
 from embedmill.embedders.endpoint import Answer, Endpoint
+from embedmill.embedders.request_limits import RequestLimits
 from embedmill.errors import (
     EmbedmillError,
     PermanentError,
@@ -27,6 +29,7 @@ from embedmill.openai_tokens import packing_counter
 from embedmill.rate_limiter import RateLimiter, Turn
 from embedmill.recipe import EmbeddingRecipe
 
+log = logging.getLogger(__name__)
 # Of one request, for troubles other than rate limits: 1, 2, 4 seconds between.
 _TRIES = 4
 # Texts that are counted at once.
@@ -39,23 +42,6 @@ _HARMLESS = "text"
 
 class _OverTheLimitError(PermanentError):
     """A request that can never be sent, whatever its texts say; parts of it can."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """What requests to a server may be.
-
-    Attributes:
-        texts: in one request.
-        tokens: in one request.
-        tokenizer: how tokens are counted; see ``packing_counter``.
-        under_way: requests of this embedder that wait for the provider at a time.
-    """
-
-    texts: int
-    tokens: int
-    tokenizer: str
-    under_way: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +139,7 @@ class RemoteEmbedder:
 
         Texts are counted as they are wanted: requests go out meanwhile.
         """
-        most = self._limiter.tokens_per_request(self._limits.tokens)
-        most_texts = self._limiter.inputs_per_request(self._limits.texts)
+        most, most_texts = self._most()
         group: list[int] = []
         tokens = 0
         for row in self._counted(rows):
@@ -162,10 +147,20 @@ class RemoteEmbedder:
             if group and (len(group) >= most_texts or tokens + rows.counts[row] > most):
                 yield group
                 group, tokens = [], 0
+                # The server may have shown meanwhile that it takes less.
+                most, most_texts = self._most()
             group.append(row)
             tokens += rows.counts[row]
         if group:
             yield group
+
+    def _most(self) -> tuple[int, int]:
+        """Tokens and texts of one request."""
+        limits = self._limits
+        return (
+            self._limiter.tokens_per_request(limits.tokens),
+            self._limiter.inputs_per_request(limits.texts),
+        )
 
     def _counted(self, rows: _Rows) -> Iterator[int]:
         """Rows that are sent, in order; their texts counted, and cut to the window."""
@@ -247,7 +242,26 @@ class RemoteEmbedder:
         return running
 
     def _group(self, turn: Turn, rows: _Rows, group: Sequence[int]) -> dict[int, PermanentError]:
-        return by_halves(group, partial(self._request, turn, rows))
+        refused: list[Sequence[int]] = []
+
+        def request(chosen: Sequence[int]) -> None:
+            try:
+                self._request(turn, rows, chosen)
+            except PermanentError:
+                refused.append(chosen)
+                raise
+
+        failures = by_halves(group, request)
+        if refused and not failures:
+            self._ask_for_less(rows, min(refused, key=len))
+        return failures
+
+    def _ask_for_less(self, rows: _Rows, refused: Sequence[int]) -> None:
+        """Let requests be smaller than one that was refused while each of its texts was taken."""
+        tokens = sum(rows.counts[row] for row in refused)
+        self._limits = self._limits.below(len(refused), tokens)
+        told = "one request with %d texts of %d tokens was too much; later ones are smaller"
+        log.warning(told, len(refused), tokens)
 
     def _request(self, turn: Turn, rows: _Rows, chosen: Sequence[int]) -> None:
         """Embed some rows in one request.

@@ -105,6 +105,36 @@ def test_a_refused_text_is_found_by_halving_and_its_neighbours_are_charged_for_o
     assert (rig.server.bill.more_than_once(), rig.server.bill.texts) == (0, len(good) + 1)
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_INPUTS", 7), ("MOST_TOKENS", 60)])
+def test_a_request_that_is_refused_for_its_size_is_not_made_so_large_again(
+    opened, monkeypatch, limit, most
+):
+    monkeypatch.setattr(f"embedmill.testing.openai_embeddings.{limit}", most)
+    rig = opened("openai")
+    answer, refused = rig.server.reply_to, []
+
+    def noted(request):
+        reply = answer(request)
+        if reply.status == 400:
+            refused.append(reply)
+        return reply
+
+    rig.server.reply_to = noted
+    texts = [f"text number {number}" for number in range(90)]
+    # The one limit that is nearer to being reached is the one that is too high.
+    stated = {"inputs_per_request": 30} if limit == "MOST_INPUTS" else {"tokens_per_request": 300}
+    embedder = rig.embedder(**stated)
+    embedded = embedder.embed(texts, "document")
+    assert not embedded.failures
+    assert close_to(embedded.vectors, rig.expected(texts))
+    assert rig.server.bill.more_than_once() == 0
+    # The first request, and halves of it.
+    had = len(refused)
+    assert had <= 7
+    assert not embedder.embed([f"{text} again" for text in texts], "document").failures
+    assert len(refused) == had
+
+
 def test_blank_and_broken_texts_are_never_sent(rig):
     rig = rig()
     embedded = rig.embedder().embed(["", " \n", "half \ud800"], "document")

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 from embedmill.budget_keeper import LocalKeeper
 from embedmill.embedders.endpoint import Answer
-from embedmill.embedders.remote import RemoteEmbedder, RequestLimits
+from embedmill.embedders.remote import RemoteEmbedder
+from embedmill.embedders.request_limits import RequestLimits
 from embedmill.errors import PermanentError, RefusedError, StopRunError
 from embedmill.rate_budget import Limits
 from embedmill.rate_limiter import Holder, RateLimiter
@@ -251,3 +253,10 @@ def test_calls_at_a_time_share_the_rate_budget(embedder_of, at_a_time):
     ]
     assert [rows_of(call) for call in calls] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     assert embedder._limiter.take_use().requests == 6
+
+
+def test_limits_below_a_refused_request_lower_what_it_came_nearer_to():
+    limits = RequestLimits(texts=512, tokens=250_000, tokenizer="estimate")
+    assert limits.below(130, 650) == replace(limits, texts=65)
+    assert limits.below(8, 240_000) == replace(limits, tokens=120_000)
+    assert limits.below(2, 20) == replace(limits, texts=1)

@@ -39,7 +39,8 @@ def cancel_job(
         intent are open again.
 
     Raises:
-        RefusedError: it has ended, or was sent through another kind of provider.
+        RefusedError: it has ended, was sent through another kind of provider, or the provider does
+            not know it.
         TransientError: the provider does not answer; nothing was given up.
     """
     intent = record.intent
@@ -51,7 +52,16 @@ def cancel_job(
         if handle is not None:
             records.submitted(intent.key, handle)
     if handle is not None:
-        provider.cancel(handle)
+        try:
+            provider.cancel(handle)
+        except RefusedError as error:
+            raise RefusedError(
+                f"embedding job {intent.key} was not cancelled: {error}",
+                code=error.code,
+                hint="set embedder.api_key and embedder.base_url as they were when it was sent. "
+                f"Where nobody can reach it any more, embedmill jobs cancel {intent.key} --give-up "
+                "-c SETTINGS lets it be: its rows are embedded, and paid for, again",
+            ) from error
         return handle
     _abandon(record, records, clock(), "given up by hand before it was submitted")
     return None

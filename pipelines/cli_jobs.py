@@ -139,6 +139,10 @@ def show(
     print_lines(f"{name:16} {_shown(value)}" for name, value in facts.items() if value is not None)
 
 
+def _say(line: str) -> None:
+    print_lines([line])
+
+
 def _shown(value: object) -> str:
     """A fact; of counts by name those that are not 0."""
     if isinstance(value, dict):
@@ -170,15 +174,18 @@ def cancel(
         record = _one(records, key)
         if give_up:
             give_up_job(record, records, clock=_now)
-            out.print(f"{key}: given up; its rows are sent, and paid for, again")
+            _say(f"{key}: given up; its rows are sent, and paid for, again")
             return
         if record.handle is None and record.outcome is None:
-            out.print(f"{key}: looking for it at the provider, whose listing may lag by a minute")
-        handle = cancel_job(record, records, _provider(settings), clock=_now, sleep=time.sleep)
+            _say(f"{key}: looking for it at the provider, whose listing may lag by a minute")
+        provider = _provider(settings)
+        handle = cancel_job(record, records, provider, clock=_now, sleep=time.sleep)
     if handle is None:
-        out.print(f"{key}: given up; it was never submitted, its rows are sent again")
+        _say(f"{key}: given up; it was never submitted, its rows are sent again")
         return
-    out.print(f"{key}: {handle.job_id} is being cancelled; the next ingest collects what it did")
+    kept = provider.limits.cancelled_rows_are_kept
+    then = "collects what it did" if kept else "sends its rows again"
+    _say(f"{key}: {handle.job_id} is being cancelled; the next ingest {then}")
 
 
 def _now() -> datetime:
@@ -208,6 +215,6 @@ def adopt(
                 if listed.fingerprint not in {"", record.intent.fingerprint}:
                     raise RefusedError(f"{provider_job} was submitted for other rows")
                 records.submitted(key, listed.handle)
-                out.print(f"{key}: adopted {provider_job}; the next ingest collects it")
+                _say(f"{key}: adopted {provider_job}; the next ingest collects it")
                 return
     raise RefusedError(f"the provider lists no job {provider_job} since {since:%Y-%m-%d %H:%M}")

@@ -16,9 +16,10 @@ import pytest
 
 from embedmill.assembly import Seams, seams, workspace_of
 from embedmill.canary import CANARY_TEXTS
-from embedmill.errors import ModelDriftError, StopRunError
+from embedmill.errors import ModelDriftError, RefusedError, StopRunError
 from embedmill.executor import InlineExecutor
-from embedmill.job_cancelling import give_up_job
+from embedmill.job_assembly import build_provider
+from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecords
 from embedmill.manifest import Manifest
 from embedmill.settings import Settings
@@ -427,7 +428,13 @@ def test_a_job_that_no_key_reaches_any_more_is_given_up_by_hand(index, monkeypat
         assert f"jobs cancel {record.intent.key} --give-up" in caught.value.hint
         workspace = workspace_of(made.settings)
         version = Manifest(workspace, "by-jobs").read().newest
-        give_up_job(record, JobRecords(workspace, "by-jobs", version), clock=made.clock.utc)
+        records = JobRecords(workspace, "by-jobs", version)
+        provider, _ = build_provider(made.settings.embedder, version.embedding)
+        with pytest.raises(RefusedError, match=r"was not cancelled: .*batch_0000000001") as refused:
+            cancel_job(record, records, provider, clock=made.clock.utc, sleep=made.clock.sleep)
+        assert "--give-up -c SETTINGS" in refused.value.hint
+        provider.close()
+        give_up_job(record, records, clock=made.clock.utc)
         made.ingest()
         made.is_right()
         made.server = of_before

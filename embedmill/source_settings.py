@@ -53,7 +53,15 @@ class FilesSourceSettings(Frozen):
         default=None, description="How the bucket of an `s3://` path is reached."
     )
     include: tuple[str, ...] = Field(
-        default=("**/*.txt", "**/*.md", "**/*.rst", "**/*.py", "**/*.html", "**/*.htm"),
+        default=(
+            "**/*.txt",
+            "**/*.md",
+            "**/*.rst",
+            "**/*.py",
+            "**/*.ipynb",
+            "**/*.html",
+            "**/*.htm",
+        ),
         description="Glob patterns relative to the folder; a file is taken when one matches.",
     )
     exclude: tuple[str, ...] = Field(

@@ -39,6 +39,15 @@ def json_value(value: object) -> object:
     return str(value)
 
 
+def is_lossy(value: object) -> bool:
+    """Whether a number in it becomes null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(is_lossy, value.values()))
+    return isinstance(value, list | tuple) and any(map(is_lossy, value))
+
+
 def json_text(value: object) -> str:
     """JSON of a value as text; text itself stays as it is."""
     reduced = json_value(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import orjson
@@ -11,13 +12,15 @@ import orjson
 from embedmill.errors import PermanentError, SourceError
 from embedmill.source_settings import TableSourceSettings
 from embedmill.sources.blocks import Row, error_row
-from embedmill.sources.json_values import INT64, json_text, json_value
+from embedmill.sources.json_values import INT64, is_lossy, json_text, json_value
 
 # Stands for the id of a row that has no such column.
 MISSING: Final = object()
 
 # Values that go into JSON as they are; NaN and infinities come out as null.
 _PLAIN = frozenset({str, bool, type(None), float})
+# Values that have nothing to lose.
+_FINITE = frozenset({str, int, bool, type(None)})
 
 
 def column_positions(found: Sequence[str], needed: Iterable[str], label: str) -> dict[str, int]:
@@ -105,6 +108,9 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     reduced = json_value(value)
+    if reduced is None:
+        # NaN: no number, and no word either.
+        return ""
     if isinstance(reduced, (list, dict)):
         raise PermanentError(
             f"a text column holds {_shown(value)}; text is text or a single value", code="bad-text"
@@ -146,6 +152,7 @@ class RowForm:
         separator: between text columns.
         media_type: of the text.
         limit: bytes of a document, text and metadata together.
+        not_finite: how many values of each metadata column were NaN or infinite, and became null.
     """
 
     id_column: str
@@ -154,6 +161,7 @@ class RowForm:
     separator: str
     media_type: str
     limit: int
+    not_finite: Counter[str] = field(default_factory=Counter, compare=False)
 
     @classmethod
     def of(cls, settings: TableSourceSettings) -> Self:
@@ -197,12 +205,19 @@ class RowForm:
             doc_id = exact_id(id_value, columns)
             content = self._content(texts, columns)
             kept = _metadata(metadata)
+            if b"null" in kept:
+                self._note_lossy(metadata)
             self._refuse_large(len(content) + len(kept))
         except PermanentError as error:
             return self.error(doc_id, uri, error)
         except RecursionError:
             return self.error(doc_id, uri, PermanentError("nested too deeply", code="metadata"))
         return (doc_id, content, self.media_type, kept, uri, None, None)
+
+    def _note_lossy(self, metadata: Mapping[str, object]) -> None:
+        for name, value in metadata.items():
+            if type(value) not in _FINITE and is_lossy(value):
+                self.not_finite[name] += 1
 
     def error(self, doc_id: str, uri: str, error: PermanentError) -> Row:
         """A row that could not be read; what to do about it stands in its message."""

@@ -6,6 +6,7 @@ have no types: every value stays the text that stands in the file.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -37,6 +38,8 @@ from embedmill.sources.path_patterns import PathPatterns
 from embedmill.sources.place_of import place_of
 from embedmill.sources.table_rows import RowForm
 
+logger = logging.getLogger(__name__)
+_NOT_FINITE = "is NaN or infinite, which JSON does not have, and kept as null: in"
 TableFormat: TypeAlias = Literal["json", "csv", "tsv", "parquet"]
 
 _FORMATS: dict[str, TableFormat] = {
@@ -123,6 +126,7 @@ class TableSource:
     def _rows(self, path: str) -> Iterator[Row]:
         relative = relative_part(path)
         label = text_of_path(relative)
+        self._form.not_finite.clear()
         try:
             with self._place.open(path) as file:
                 yield from self._rows_of_file(file, format_of(relative) or "json", label)
@@ -138,6 +142,8 @@ class TableSource:
         except PermanentError as error:
             message = f"{label} breaks off: {error}; the rows before that are read"
             yield self._form.error("", label, PermanentError(message, code=error.code))
+        for column, count in sorted(self._form.not_finite.items()):
+            logger.warning("%s: %s", label, f"{column!r} {_NOT_FINITE} {number_of(count, 'row')}")
 
     def _rows_of_file(self, file: BinaryIO, kind: TableFormat, label: str) -> Iterator[Row]:
         match kind:

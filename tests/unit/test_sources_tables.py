@@ -58,6 +58,40 @@ def test_a_folder_holds_tables_of_every_format(tmp_path):
     ]
 
 
+def test_a_text_that_is_no_number_is_no_word_either(tmp_path):
+    lines = b'{"id":"1","text":NaN}\n{"id":"2","text":-Infinity}\n{"id":"3","text":null}\n'
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    numbers = pa.table({"id": ["4", "5", "6"], "text": [float("nan"), None, 1.5]})
+    pq.write_table(numbers, tmp_path / "b.parquet")
+
+    rows = read(source_of(tmp_path))
+
+    assert [(row.doc_id, row.content) for row in rows] == [
+        *((number, b"") for number in "12345"),
+        ("6", b"1.5"),
+    ]
+
+
+def test_numbers_that_json_does_not_have_are_counted_by_file_and_column(tmp_path, caplog):
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"id":"1","text":"x","n":NaN,"deep":{"x":[1,-Infinity]},"none":null}\n'
+        b'{"id":"2","text":"x","n":Infinity,"deep":null,"none":null}\n'
+        b'{"id":"3","text":"x","n":0.5}\n'
+    )
+    numbers = {"id": ["4", "5"], "text": ["x", "y"], "n": [float("nan"), 2.0], "none": [None] * 2}
+    pq.write_table(pa.table(numbers | {"deep": [[1.0], None]}), tmp_path / "b.parquet")
+
+    rows = read(source_of(tmp_path, metadata_columns=("n", "deep", "none")))
+
+    assert rows[0].metadata == '{"deep":{"x":[1,null]},"n":null,"none":null}'
+    told = "is NaN or infinite, which JSON does not have, and kept as null: in"
+    assert caplog.messages == [
+        f"a.jsonl: 'deep' {told} 1 row",
+        f"a.jsonl: 'n' {told} 2 rows",
+        f"b.parquet: 'n' {told} 1 row",
+    ]
+
+
 def test_a_glob_chooses_files(tmp_path):
     for name in ("a/1.jsonl", "a/2.jsonl", "b/deep/3.jsonl"):
         write_line(tmp_path / name, name[-7])

@@ -21,7 +21,7 @@ from ray import exceptions as ray_errors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.actor_errors import Address, cannot_start, cause_of, died
-from actors.host import Host, Note
+from actors.host import Note, host_of
 from actors.ray_session import RaySession
 from embedmill.errors import (
     RefusedError,
@@ -212,7 +212,7 @@ class RayExecutor:
             "max_task_retries": -1 if spec.serves else 0,
             "max_concurrency": spec.at_a_time,
         }
-        spawn = ray.remote(Host).options(**options).remote
+        spawn = ray.remote(host_of(spec)).options(**options).remote
         handle: Any = spawn(spec, logging.getLogger("actors").getEffectiveLevel())
         process, built = handle.process.remote(), handle.build.remote()
         actor = _Actor(address, handle, process, built, time.monotonic(), spec.at_a_time)

@@ -67,6 +67,11 @@ class Host:
             close()
 
 
+def host_of(spec: WorkerSpec) -> type[Host]:
+    """The actor under its worker's name, by which ``top`` and ``ray list actors`` show it."""
+    return type(getattr(spec.factory, "__name__", Host.__name__), (Host,), {})
+
+
 class _Notes(logging.Handler):
     """Keeps records until they are taken."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embedmill.assembly import build_source
+from embedmill.assembly import source_of
 from embedmill.settings import Settings
 from embedmill.sharding import ShardPlan
 from embedmill.source import Split
@@ -34,7 +34,7 @@ class ReadWorker:
     """Reads splits; one at a time, one block per call, memory bounded by a block."""
 
     def __init__(self, settings: Settings, shard_workers: int) -> None:
-        self._source = build_source(settings)
+        self._source = source_of(settings)
         self._plan = ShardPlan(settings.shard_count)
         self._workers = shard_workers
         self._open: tuple[int, int, Iterator[pa.Table]] | None = None

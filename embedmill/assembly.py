@@ -23,8 +23,9 @@ from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
-from embedmill.settings import FilesSourceSettings, Settings, TableSourceSettings
+from embedmill.settings import Settings
 from embedmill.source import Source
+from embedmill.source_settings import FilesSourceSettings, TableSourceSettings
 from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import CollectionSpec, VectorStore
 from embedmill.vector_stores.build import open_store
@@ -79,6 +80,7 @@ class Seams:
     They hold in this process only (``embedmill.testing.worker_faults`` sends them to others).
     """
 
+    source: Callable[[Source], Source] = lambda real: real
     parser: Callable[[MediaTypeParser], MediaTypeParser] = lambda real: real
     workspace: Callable[[Workspace], Workspace] = lambda real: real
     embedder: Callable[[Embedder], Embedder] = lambda real: real
@@ -91,13 +93,18 @@ _seams = Seams()
 
 @contextmanager
 def seams(wrappers: Seams) -> Iterator[None]:
-    """Put wrappers around the parser, workspace, embedder and store that are made meanwhile."""
+    """Put wrappers around what is made meanwhile."""
     global _seams  # noqa: PLW0603 - one place for tests to reach into workers built from settings
     before, _seams = _seams, wrappers
     try:
         yield
     finally:
         _seams = before
+
+
+def source_of(settings: Settings) -> Source:
+    """The source, for a worker that reads it."""
+    return _seams.source(build_source(settings))
 
 
 def workspace_of(settings: Settings) -> Workspace:

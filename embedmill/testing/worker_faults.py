@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 
 from embedmill.assembly import Seams, seams
 from embedmill.embedder import EmbeddedTexts, Embedder, Role
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
 from embedmill.parsers.by_media_type import MediaTypeParser
+from embedmill.source import Source, Split
 
 Fate = Literal["raise", "exit", "hang"]
 # For as long as the process lives: a worker is built once.
@@ -37,6 +39,7 @@ class Faults:
         parsing: fate of the worker that parses a document with a word, by word.
         pause_s: that every call of the embedder takes longer, so that a run lasts long enough to
             be interrupted.
+        read_pause_s: that every block of the source takes longer.
         embed_log: every call of the embedder adds a line to this file when it begins, as that is
             when it begins to cost: a digest of its texts, and their number.
         held_after: so many lines of the log, all runs together; further calls wait for
@@ -46,12 +49,14 @@ class Faults:
     embedding: Mapping[str, Fate] = field(default_factory=dict)
     parsing: Mapping[str, Fate] = field(default_factory=dict)
     pause_s: float = 0.0
+    read_pause_s: float = 0.0
     embed_log: str = ""
     held_after: int | None = None
 
     def seams(self) -> Seams:
         """What makes them happen in this process."""
         return Seams(
+            source=lambda real: SlowSource(real, self.read_pause_s),
             parser=lambda real: FaultyParser(real, self),
             embedder=lambda real: FaultyEmbedder(real, self),
         )
@@ -61,13 +66,36 @@ class Faults:
 class Faulty:
     """Builds a worker in a process that has faults from then on. Stands in for its class."""
 
-    factory: Callable[..., object]
+    factory: type[object]
     faults: Faults
+
+    @property
+    def __name__(self) -> str:
+        """The class's, by which the process is named."""
+        return self.factory.__name__
 
     def __call__(self, *arguments: object) -> object:
         """Build the worker."""
         _for_life.enter_context(seams(self.faults.seams()))
         return self.factory(*arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSource:
+    """A source whose blocks take their time."""
+
+    real: Source
+    pause_s: float
+
+    def splits(self) -> list[Split]:
+        """The real one's."""
+        return self.real.splits()
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        """The real one's blocks, each after a pause."""
+        for block in self.real.read(split):
+            time.sleep(self.pause_s)
+            yield block
 
 
 class FaultyEmbedder:

@@ -89,12 +89,18 @@ def expected(tmp_path):
     return build
 
 
+def is_actor(process):
+    """Whether Ray shows a process by the name of an actor; the system cuts names off."""
+    of_ray = ("ray::IDLE", "ray::DashboardA", "ray::RuntimeEnv")
+    return process.name().startswith("ray::") and not process.name().startswith(of_ray)
+
+
 def worker_processes():
     """Processes of actors below this one."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if child.name().startswith("ray::Host") and child.status() != psutil.STATUS_ZOMBIE:
+            if is_actor(child) and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
         except psutil.NoSuchProcess:
             continue

@@ -263,7 +263,7 @@ class BrokenOnce:
 def test_a_reading_that_broke_off_is_begun_again_and_never_taken_for_the_end(
     small_index, monkeypatch
 ):
-    monkeypatch.setattr("actors.read_worker.build_source", lambda _: BrokenOnce())
+    monkeypatch.setattr("actors.read_worker.source_of", lambda _: BrokenOnce())
     monkeypatch.setattr(BrokenOnce, "broken", [])
     worker = ReadWorker(small_index().settings, 1)
     split = Split(0, ("f",))

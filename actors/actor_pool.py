@@ -35,6 +35,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 # An ended actor's process is gone within about 0.1 s; files it had locked are free then.
 _GONE_TIMEOUT_S = 10.0
+# For a process to start and look around; a node that takes longer is not waited for.
+_LOOK_TIMEOUT_S = 60.0
 # For the answer of a worker that serves others: it does nothing that takes long.
 _LINE_TIMEOUT_S = 30.0
 
@@ -152,9 +154,7 @@ class RayExecutor:
         }
         found: dict[str, T] = {}
         refs = list(asked)
-        ready = (
-            ray.wait(refs, num_returns=len(refs), timeout=self._deadlines.start)[0] if refs else []
-        )
+        ready = ray.wait(refs, num_returns=len(refs), timeout=_LOOK_TIMEOUT_S)[0] if refs else []
         for ref in ready:
             # A node that is gone has nothing to say.
             with contextlib.suppress(ray_errors.RayError):

@@ -120,7 +120,7 @@ class JobOutcome:
 def outcome_of_too_large(intent: Intent, said: str, now: datetime) -> JobOutcome:
     """Of a job whose file the provider did not take for its size; nothing of it was tried."""
     rows = intent.rows()
-    outcome = JobOutcome(TOO_LARGE, ended=now.isoformat(), counted=False, note=said)
+    outcome = JobOutcome(TOO_LARGE, tokens=0, ended=now.isoformat(), counted=False, note=said)
     if intent.inputs > 1:
         return replace(outcome, again=rows)
     ((key, (row,)),) = rows.items()

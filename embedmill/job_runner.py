@@ -232,7 +232,8 @@ class JobRunner:
 
     def _too_large(self, intent: Intent, said: str) -> None:
         """The provider takes no file of this size: half of it is sent; a text alone in one dies."""
-        log.warning("embedding job %s of %d texts: %s", intent.key, intent.inputs, said)
+        told = "embedding job %s, too large with %d texts, is sent in parts: %s"
+        log.warning(told, intent.key, intent.inputs, said)
         self._p.packer.halve(intent.inputs)
         self._close(intent, outcome_of_too_large(intent, said, self._p.clock()))
 

@@ -337,6 +337,8 @@ def test_a_file_that_is_refused_for_its_size_is_sent_in_halves():
     made.run()
     settled(made)
     assert refused_for_size(made) == [6]
+    # The bill knows that it cost nothing.
+    assert {r.outcome.tokens for r in made.records() if r.outcome.status == "too-large"} == {0}
 
 
 def test_no_file_is_sent_twice_where_jobs_tell_late_that_they_are_too_large():

@@ -39,7 +39,7 @@ def open_object_store(url: str, access: BucketAccess, *, key: str) -> ObjectStor
     except (BaseError, ValueError) as error:
         raise SettingsError(
             f"{key} {url!r} cannot be opened: {first_line(error)}",
-            hint="give a folder, or a file://, s3://, gs:// or az:// address",
+            hint="give a folder, or an address: s3://bucket/prefix, or the same with gs:// or az://",
         ) from error
 
 

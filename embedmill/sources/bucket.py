@@ -162,13 +162,7 @@ class Bucket:
                     path = meta["path"][start:]
                     if path:
                         sizes[path] = max(meta["size"], sizes.get(path, 0))
-        except InvalidPathError as error:
-            raise SourceError(
-                f"{self._named}: {first_line(error)}",
-                code="key",
-                hint=f"rename that object, or set `{_KEY}` to a prefix beside it",
-            ) from error
-        except (BaseError, OSError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise self._not_listed(error) from error
         return sizes
 
@@ -193,10 +187,16 @@ class Bucket:
             if lacks_bucket(error):
                 raise self._not_listed(error) from error
             return None
-        except (BaseError, OSError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise self._not_listed(error) from error
 
     def _not_listed(self, error: Exception) -> SourceError | TransientError:
+        if isinstance(error, InvalidPathError | ValueError):
+            return SourceError(
+                f"{self._named}: {first_line(error)}",
+                code="key",
+                hint=f"rename that object, or set `{_KEY}` to a prefix beside it",
+            )
         meaning = bucket_error(self._url, self._prefix, error, key=_KEY)
         if isinstance(meaning, StopRunError):
             return SourceError(str(meaning), code=meaning.code, hint=meaning.hint)

@@ -13,7 +13,7 @@ from s3_server import s3_server
 from typer.testing import CliRunner
 
 from embedmill.document import documents_of
-from embedmill.errors import SourceError, TransientError
+from embedmill.errors import SettingsError, SourceError, TransientError
 from embedmill.source_settings import FilesSourceSettings, TableSourceSettings
 from embedmill.sources.files import FilesSource
 from embedmill.sources.tables import TableSource
@@ -160,6 +160,12 @@ def test_what_cannot_be_listed_is_refused_with_a_reason(put, files, tables):
     put({"a//b.md": b"a"})
     with pytest.raises(SourceError, match=r"a//b\.md"):
         files("s3://documents").splits()
+    for part in ("a//b", "./a", "tab\t"):
+        with pytest.raises(SourceError, match=r"path segment") as error:
+            files(f"s3://documents/{part}").splits()
+        assert error.value.code == "key"
+    with pytest.raises(SettingsError, match="'s3://' cannot be opened"):
+        files("s3://").splits()
     put({"rows": b"{}"})
     with pytest.raises(SourceError, match="'s3://documents/rows' is no table by its ending"):
         tables("s3://documents/rows").splits()

@@ -378,8 +378,9 @@ class JobRunner:
         for at, failure in embedded.failures.items():
             rows.bury(wanted[at], failure.code, str(failure))
         good = [at for at in range(len(wanted)) if at not in embedded.failures]
-        name = f"realtime-{rows.key.shard}-{rows.key.number}-{min(wanted)}"
         fresh = [wanted[at] for at in good]
+        # By a row that is kept: one that was refused may be the first again in a later process.
+        name = f"realtime-{rows.key.shard}-{rows.key.number}-{min(fresh, default=0)}"
         self._segments.keep(name, rows.key, fresh, embedded.vectors[good])
         self._segments.settle([rows])
 

@@ -20,6 +20,8 @@ VERSION = 1
 _INLINE_DATA = re.compile(r"(data:[\w.+-]+/[\w.+;=-]+?;base64,)[A-Za-z0-9+/=_-]{64,}")
 _BACKTICKS = re.compile(r"`{3,}")
 _NO_LANGUAGE = re.compile(r"[^\w+#.-]")
+# It stands before every cell of code: of a name as long as the file the text would be its square.
+_LANGUAGE_LENGTH = 40
 # Not in documents: half of a pair, which no encoding has, and what marks binary files.
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
@@ -109,7 +111,8 @@ def _fenced(source: str, language: str) -> str:
     longest = max(map(len, _BACKTICKS.findall(source)), default=2)
     fence = "`" * (longest + 1)
     end = "" if source.endswith("\n") else "\n"
-    return f"{fence}{_NO_LANGUAGE.sub('', language)}\n{source}{end}{fence}"
+    named = _NO_LANGUAGE.sub("", language[:_LANGUAGE_LENGTH])
+    return f"{fence}{named}\n{source}{end}{fence}"
 
 
 def _language(notebook: dict[str, Any]) -> str:

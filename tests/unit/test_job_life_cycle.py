@@ -1,5 +1,6 @@
 """Embedding jobs from offer to vectors: whatever goes wrong, a row ends once and is paid once."""
 
+import sys
 from datetime import timedelta
 
 import numpy as np
@@ -9,6 +10,7 @@ from embedmill.batch_provider import BatchLimits
 from embedmill.embedding_job import JobPolicy
 from embedmill.errors import StopRunError
 from embedmill.segment import SegmentKey
+from embedmill.testing.crash_points import Crash, Process
 from embedmill.testing.fake_batch_provider import ProviderFault
 from embedmill.testing.job_rehearsal import JobRehearsal
 from embedmill.text_index import Loan
@@ -458,6 +460,17 @@ def test_a_bad_text_dies_at_the_realtime_endpoint_too():
     made.run()
     settled(made, dead=1)
     assert made.provider.jobs == []
+
+
+def test_a_run_that_died_between_realtime_calls_goes_on_behind_a_bad_text():
+    made = JobRehearsal(limits=SMALL, poison="bad")
+    made.auto = True
+    made.options["realtime_below"] = sys.maxsize
+    made.add(0, 0, ["bad", *(f"text {number}" for number in range(4_100))])
+    with pytest.raises(Crash):
+        made.run(Process(crash_at=3))
+    made.run()
+    settled(made, dead=1)
 
 
 def test_slow_calls_are_spread_over_several_advances():

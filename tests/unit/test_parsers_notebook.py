@@ -80,6 +80,7 @@ def test_format_3_has_worksheets_headings_and_inputs():
         ({"kernelspec": {"display_name": "C++17", "language": "C++17"}}, "C++17"),
         ({"kernelspec": {"language": "two words\n```"}}, "twowords"),
         ({"kernelspec": {"name": "python3"}}, ""),
+        ({"language_info": {"name": "x" * 1_000}}, "x" * 40),
         ({"language_info": None}, ""),
     ],
 )

@@ -29,7 +29,7 @@ import numpy as np
 import orjson
 import qdrant_edge
 
-from embedmill.batching import by_halves, pack
+from embedmill.batching import Pack, by_halves, pack
 from embedmill.embedder import Vectors
 from embedmill.errors import (
     DamagedFileError,
@@ -128,20 +128,14 @@ class QdrantEmbeddedStore:
         good, rows, rejections = check_batch(batch, self._folder.spec(collection), self.limits)
         if not rows:
             return rejections
-        sizes = _sizes(good, self.limits)
-        self._check_room(sum(sizes))
+        size, packs = _packed(good, self.limits)
+        self._check_room(size)
         shard = self._shard(collection)
         refused: dict[int, PermanentError] = {}
-        packs = pack(
-            len(rows),
-            most_rows=self.limits.records,
-            sizes={"bytes": sizes},
-            limits={"bytes": self.limits.request_bytes},
-        )
         for part in packs:
             refused |= by_halves(part.rows, lambda some: self._put(shard, good, some))
         check_not_all(refused, len(rows))
-        self._confirm(collection, sum(sizes))
+        self._confirm(collection, size)
         self._written[collection] += len(rows)
         rejections += [Rejection(rows[r], e.code, str(e)) for r, e in refused.items()]
         return sorted(rejections, key=lambda rejection: rejection.row)
@@ -366,13 +360,17 @@ class QdrantEmbeddedStore:
                 return
 
 
-def _sizes(batch: VectorBatch, limits: StoreLimits) -> list[int]:
-    """Bytes of each record; all alike when they fit one write together: how many is enough then."""
+def _packed(batch: VectorBatch, limits: StoreLimits) -> tuple[int, Iterator[Pack]]:
+    """Bytes of the records, and how they are cut for the engine."""
     count, vector = len(batch.ids), batch.vectors.shape[1] * 4
     together = len(orjson.dumps(list(batch.payloads))) + count * vector
     if together <= limits.request_bytes:
-        return [together // count + 1] * count
-    return [vector + len(orjson.dumps(payload)) for payload in batch.payloads]
+        # Every pack fits, wherever it ends: their number is enough.
+        return together, pack(count, most_rows=limits.records)
+    sizes = [vector + len(orjson.dumps(payload)) for payload in batch.payloads]
+    bytes_each, most_bytes = {"bytes": sizes}, {"bytes": limits.request_bytes}
+    packs = pack(count, most_rows=limits.records, sizes=bytes_each, limits=most_bytes)
+    return sum(sizes), packs
 
 
 def check_not_all(refused: dict[int, PermanentError], count: int) -> None:

@@ -1,5 +1,6 @@
 """The embedded engine: what is confirmed stays, and what it would choke on never reaches it."""
 
+import errno
 import os
 import shutil
 import signal
@@ -283,3 +284,19 @@ def test_a_file_of_the_log_that_is_renamed_meanwhile_is_synced_under_its_new_nam
     disk = Disk(vanishes="open-1")
     a_log(tmp_path, disk).sync()
     assert {"closed-7", "open-2", tmp_path.name} <= set(disk.take())
+
+
+def test_records_whose_log_cannot_be_synced_are_not_confirmed(tmp_path):
+    def defective(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    store = opened(tmp_path)
+    store.create_collection("notes", UNIT)
+    store.upsert("notes", a_batch(5))
+    folder = tmp_path / "collections" / "notes" / "records" / "wal"
+    store._logs["notes"] = EngineLog(folder, sync=defective)
+    with pytest.raises(StopRunError, match="cannot be written"):
+        store.upsert("notes", a_batch(100))
+    with pytest.raises(StopRunError, match="cannot be written"):
+        store.delete("notes", a_batch(5).ids)
+    store.close()

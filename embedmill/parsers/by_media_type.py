@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
-from embedmill.parsers import html_text, markdown, notebook, text
+from embedmill.parsers import html_text, markdown, notebook, subtitles, text
 from embedmill.parsers.decoding import codec_name, needs_fallback
 from embedmill.parsers.markdown import parse_markdown
 from embedmill.parsers.text import parse_python, parse_text
@@ -18,7 +18,7 @@ _NO_TEXT = (b"%PDF-", b"PK\x03\x04")
 
 
 class MediaTypeParser:
-    """Parses text, reStructuredText, Python, Markdown, HTML and Jupyter notebooks.
+    """Parses text, reStructuredText, Python, Markdown, HTML, Jupyter notebooks and subtitles.
 
     A media type may carry the encoding of HTML (``text/html; charset=utf-8``); it then counts
     before what the page says of itself.
@@ -38,9 +38,10 @@ class MediaTypeParser:
         decide.
         """
         soup = version("beautifulsoup4").partition(".")[0]
-        # Notebooks came later, with a media type of their own, by which each is cut anew: an index
+        # These came later, with media types of their own, by which each is cut anew: an index
         # without any keeps the fingerprint that it had.
-        later = f" notebook-{notebook.VERSION}" if notebook.VERSION > 1 else ""
+        came = (("notebook", notebook.VERSION), ("subtitles", subtitles.VERSION))
+        later = "".join(f" {name}-{number}" for name, number in came if number > 1)
         return (
             f"text-{text.VERSION} markdown-{markdown.VERSION} html-{html_text.VERSION} "
             f"beautifulsoup4-{soup}{later}"
@@ -77,5 +78,7 @@ class MediaTypeParser:
                 return parse_html(content, self._fallback, charset.group(1) if charset else None)
             case "application/x-ipynb+json":
                 return notebook.parse_notebook(content, self._fallback)
+            case "text/vtt" | "application/x-subrip":
+                return subtitles.parse_subtitles(content, self._fallback)
             case _:
                 raise PermanentError(f"nothing parses {media_type!r}", code="media-type")

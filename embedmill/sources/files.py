@@ -47,6 +47,8 @@ _MEDIA_TYPES = {
     ".html": "text/html",
     ".htm": "text/html",
     ".ipynb": "application/x-ipynb+json",
+    ".vtt": "text/vtt",
+    ".srt": "application/x-subrip",
 }
 
 

@@ -69,7 +69,7 @@ def test_one_file_is_a_source_too_whatever_its_extension(tmp_path):
         ("a.py", "text/x-python"),
         ("a.HTM", "text/html"),
         ("a.html.gz", "text/html"),
-        ("a.vtt", "text/plain"),
+        ("a.vtt", "text/vtt"),
         ("LICENSE", "text/plain"),
     ],
 )

@@ -31,7 +31,12 @@ JOB_KEY, FINGERPRINT = "embedmill_job_key", "embedmill_fingerprint"
 
 # What servers call a job whose file they would take in parts, as far as it is known.
 _TOO_LARGE = frozenset({"too_many_tasks", "file_too_large"})
-_LARGER = re.compile(r"file (?:is|was) too large|too many (?:tasks|requests|lines)", re.IGNORECASE)
+# "Too many requests" alone is a rate limit: smaller files would not pass it.
+_LARGER = re.compile(
+    r"file (?:is|was) too large|file (?:has|contains) too many|too many (?:tasks|lines)"
+    r"|too many requests in (?:\w+ )*(?:file|batch)\b",
+    re.IGNORECASE,
+)
 
 # ``cancelling`` takes up to ten minutes and ends in ``cancelled``.
 _STATUSES: dict[str, JobStatus] = {

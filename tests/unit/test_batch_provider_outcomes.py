@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from embedmill.batch_provider import QUEUE_FULL, JobError, JobState, RowFailure, RowOutcome
+from embedmill.batch_providers.openai_wire import WireBatch, state_of
 from embedmill.outcome_check import OutcomeCheck
 
 VECTOR = np.ones(2, np.float32)
@@ -64,3 +65,22 @@ def test_only_a_failed_job_says_that_the_queue_is_full():
     assert JobState("failed", "failed", errors=errors).queue_full
     assert not JobState("running", "in_progress", errors=errors).queue_full
     assert not JobState("failed", "failed", errors=(JobError("other", ""),)).queue_full
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "too_large"),
+    [
+        ("too_many_tasks", "the limit of this model is 50000", True),
+        ("invalid_request", "The batch input file is too large.", True),
+        ("invalid_request", "There are too many requests in the file", True),
+        ("invalid_request", "The file contains too many requests: 60000", True),
+        # Halves would meet the same.
+        ("rate_limit_exceeded", "Too many requests. Please try again later.", False),
+        ("too_many_batches", "The organization has too many batches in progress", False),
+        ("insufficient_quota", "You exceeded your current quota", False),
+    ],
+)
+def test_smaller_files_are_sent_only_where_the_size_was_refused(code, message, too_large):
+    error = {"code": code, "message": message, "line": None}
+    batch = WireBatch(id="batch_1", status="failed", created_at=0, errors={"data": [error]})
+    assert state_of(batch).too_large is too_large

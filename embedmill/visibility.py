@@ -16,7 +16,8 @@ from embedmill.run_context import RunContext
 from embedmill.run_report import run_folder
 from embedmill.settings import DiscardStoreSettings, QdrantEmbeddedSettings
 from embedmill.source import Split
-from embedmill.workspace_settings import is_local
+from embedmill.workspace import folder_of
+from embedmill.workspace_settings import names_bucket
 
 # Machines that a message names.
 _SHOWN = 3
@@ -90,12 +91,12 @@ def _sights(context: RunContext, splits: Sequence[Split]) -> Iterator[list[Sight
     """
     settings = context.settings
     sights: list[Sight] = []
-    url = settings.workspace.url
-    if is_local(url):
-        started = f"{url}/{run_folder(settings.index, context.run)}/started.json"
-        sights.append(Sight(f"the workspace {url}", started, "workspace"))
+    folder = folder_of(settings.workspace.url)
+    if folder is not None:
+        started = folder / run_folder(settings.index, context.run) / "started.json"
+        sights.append(Sight(f"the workspace {folder}", str(started), "workspace"))
     first = splits[0].paths[0] if splits else ""
-    if first and is_local(first):
+    if first and not names_bucket(first):
         sights.append(Sight(f"the source {settings.source.path}", first, "source.path"))
     store = settings.store
     if not isinstance(store, QdrantEmbeddedSettings | DiscardStoreSettings):

@@ -97,12 +97,18 @@ def open_workspace(settings: WorkspaceSettings) -> Workspace:
         StopRunError: the folder cannot be made.
     """
     url = settings.url
+    folder = folder_of(url)
+    if folder is not None:
+        return LocalWorkspace(folder.expanduser())
+    return ObjectWorkspace(url, open_object_store(url, settings.access, key="workspace.url"))
+
+
+def folder_of(url: str) -> Path | None:
+    """The folder that a workspace's address means, ``~`` as it stands; None for a bucket."""
     scheme = re.match(r"^([a-z][a-z0-9+.-]*)://", url)
     if scheme is None:
-        return LocalWorkspace(Path(url).expanduser())
-    if scheme.group(1) == "file":
-        return LocalWorkspace(Path(unquote(urlsplit(url).path)))
-    return ObjectWorkspace(url, open_object_store(url, settings.access, key="workspace.url"))
+        return Path(url)
+    return Path(unquote(urlsplit(url).path)) if scheme.group(1) == "file" else None
 
 
 class LocalWorkspace:

@@ -29,11 +29,6 @@ def names_bucket(path: str) -> bool:
     return path.startswith(_BUCKETS)
 
 
-def is_local(path: str) -> bool:
-    """Whether it lies on a disk: no URL of a bucket."""
-    return "://" not in path
-
-
 class BucketAccess(Frozen):
     """How a bucket of S3 is reached, where the cloud's own chain does not say."""
 

@@ -9,6 +9,7 @@ from embedmill.executor import InlineExecutor
 from embedmill.testing.index_contents import contents_of
 from embedmill.testing.rehearsal import Rehearsal
 from embedmill.visibility import Blindness
+from embedmill.workspace_settings import WorkspaceSettings
 from pipelines.ingest import ingest
 
 
@@ -68,6 +69,15 @@ def test_what_one_machine_does_not_see_is_said_before_any_work(rehearsal, name, 
     executor.close()
     assert len(contents_of(settings).vectors) == 2
     assert executor.looks == 2
+
+
+def test_a_workspace_by_the_address_of_a_file_is_a_folder_too(rehearsal):
+    hidden = rehearsal.folder / "workspace"
+    workspace = WorkspaceSettings(url=f"file://{hidden}")
+    settings = rehearsal.settings().model_copy(update={"workspace": workspace})
+
+    with pytest.raises(RefusedError, match=re.escape(f"the workspace {hidden} is not visible")):
+        ingest(settings, Cluster(hidden))
 
 
 def test_many_blind_machines_are_counted_and_all_that_is_unseen_is_said(rehearsal):

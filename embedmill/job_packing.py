@@ -218,9 +218,11 @@ class Packer:
         group: list[int] = []
         tokens = 0
         most = self._limits.tokens_per_request
+        # A request that is larger than a file would be sent text by text.
+        inputs = min(self._inputs, self._inputs_per_file or self._inputs)
         for row in opened:
             count = int(rows.tokens[row])
-            full = len(group) >= self._inputs or (most is not None and tokens + count > most)
+            full = len(group) >= inputs or (most is not None and tokens + count > most)
             if group and (full or rows.alone[row]):
                 yield group
                 group, tokens = [], 0

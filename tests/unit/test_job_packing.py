@@ -130,6 +130,19 @@ def test_a_request_names_its_first_row():
     assert texts_of(packed)[2:] == [["a", "b"], ["c"], ["d"]]
 
 
+def test_requests_are_no_larger_than_files_that_became_smaller():
+    packing = Packing([["a", "b", "c", "d", "e"]], BatchLimits(), inputs=4)
+    packing.packer.halve(4)
+
+    files = packing.all_files()
+
+    assert [texts_of(packed)[len(KNOWN) :] for packed in files] == [
+        [["a", "b"]],
+        [["c", "d"]],
+        [["e"]],
+    ]
+
+
 def test_a_lonely_row_has_a_request_of_its_own():
     packing = Packing([["a", "b", "c", "d"]], BatchLimits(), inputs=4)
     packing.rows[0].alone[1] = True

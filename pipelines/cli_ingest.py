@@ -133,7 +133,11 @@ def _with_source(
     # What is typed about the source may only make sense for the one that is given.
     elsewhere = [each for each in typed if each.partition("=")[0].split(".")[0] != "source"]
     own = settings_from(config, elsewhere, index)
-    more = [source_override(source, own.source.kind), *typed]
+    more = [source_override(source, own.source.kind)]
+    if own.source.bucket is not None and not source.startswith("s3://"):
+        # How the settings' bucket is reached would have no effect, and be refused.
+        more.append("source.bucket=null")
+    more += typed
     name = index_name(source)
     if index is not None:
         return settings_from(config, more, index)

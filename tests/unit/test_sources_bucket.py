@@ -238,3 +238,9 @@ def test_an_index_is_filled_from_a_bucket_given_by_path(put, server, tmp_path, m
 
     assert result.exit_code == 0, result.output
     assert "guide v1: 2 records" in result.output
+    # Of a folder beside it the bucket's address and keys say nothing.
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("apples")
+    result = CliRunner().invoke(app, ["ingest", "s.yaml", "--source", str(tmp_path / "notes")])
+    assert result.exit_code == 0, result.output
+    assert "notes v1: 1 record" in result.output

@@ -39,6 +39,8 @@ out = Terminal()
 err = Terminal(stderr=True)
 # Of this command, once it has read them.
 _settings_file: ContextVar[Path | None] = ContextVar("_settings_file", default=None)
+# The index, where it is another than that file names.
+_index: ContextVar[str | None] = ContextVar("_index", default=None)
 # Settings in a command that a text tells to type.
 _PLACEHOLDER = re.compile(r"(\bembedmill (?:[\w.-]+ )+)SETTINGS\b")
 DEFAULT_CONFIG = Path("embedmill.yaml")
@@ -103,6 +105,7 @@ def settings_path(argument: Path | None, named: Path | None) -> Path:
 def settings_from(config: Path, overrides: list[str] | None, index: str | None = None) -> Settings:
     """Load settings with the overrides of the command line."""
     _settings_file.set(config)
+    _index.set(index)
     more = [f"index={index}"] if index else []
     return load_settings(config, [*(overrides or []), *more])
 
@@ -148,11 +151,18 @@ def version_number(text: str | None) -> int | None:
 
 
 def to_type(text: str) -> str:
-    """What somebody is told, with the settings file of this command in what they are to type."""
-    file = _settings_file.get()
+    """What somebody is told, with this command's settings file and index in what to type."""
+    file, index = _settings_file.get(), _index.get()
     if file is None:
         return text
-    return _PLACEHOLDER.sub(lambda found: found[1] + shlex.quote(str(file)), text)
+
+    def filled(found: re.Match[str]) -> str:
+        # What an index is filled from may be another source than the settings' own.
+        fills = found[1].startswith("embedmill ingest ")
+        more = f" --index {shlex.quote(index)}" if index and not fills else ""
+        return f"{found[1]}{shlex.quote(str(file))}{more}"
+
+    return _PLACEHOLDER.sub(filled, text)
 
 
 def print_lines(lines: Iterable[str]) -> None:

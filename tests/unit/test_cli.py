@@ -451,6 +451,13 @@ def test_a_table_given_by_path_is_known_by_its_ending(shell, name):
     said(shell.ingest("--source", name, "--index", "mine"), 0, "mine v1: 1 record ")
 
 
+def test_what_is_to_be_typed_about_another_index_names_it(shell):
+    (shell.folder / "more.jsonl").write_text('{"id": "1", "text": "x"}\n{"text": "no id"}\n')
+    said(shell.ingest("--source", "more.jsonl"), 3, "embedmill dlq list -c s.yaml --index more)")
+    told = "embedmill dlq replay -c s.yaml --index more"
+    said(shell.run("dlq", "list", "-c", "s.yaml", "--index", "more"), 0, told)
+
+
 def test_a_folder_of_tables_given_by_path_is_read_by_the_columns_of_the_settings(shell):
     (shell.folder / "more" / "2026").mkdir(parents=True)
     (shell.folder / "more" / "read.me").write_text("no table")

@@ -177,15 +177,22 @@ class WaitingSegments:
     def keep(self, job: str, key: SegmentKey, rows: Sequence[int], vectors: Vectors) -> None:
         """Complete a segment if these rows do; else put them where they are safe.
 
+        A segment that somebody else has completed meanwhile waits for nothing any more.
+
         Args:
             job: key of the job, or a name for what is none.
             key: of the segment.
             rows: of the segment.
             vectors: of these rows.
         """
-        if not rows or self._vectors.exists(key):
+        if not rows:
             return
         waiting = self._segments.get(key)
+        if self._vectors.exists(key):
+            if waiting is not None:
+                table, digest = self._chunks.chunks(key)
+                self._finish(key, outcome_of(table, self._vectors.read(key, digest), tokens=0))
+            return
         if waiting is not None:
             waiting.state[rows] = KEPT
             if self._is_ready(waiting) and self._complete(waiting, rows, vectors):
@@ -315,11 +322,15 @@ class WaitingSegments:
         if not self._vectors.commit(key, gathered, digest):
             gathered = self._vectors.read(key, digest)
         tokens = int(rows.tokens[gathered.origin == EMBEDDED].sum())
-        self._done[key] = outcome_of(table, gathered, tokens=tokens)
+        self._finish(key, outcome_of(table, gathered, tokens=tokens))
+        return True
+
+    def _finish(self, key: SegmentKey, outcome: EmbedOutcome) -> None:
+        """A segment has its vectors."""
+        self._done[key] = outcome
         del self._segments[key]
         self._touch(key)
         self._forget(key)
-        return True
 
     def _forget(self, key: SegmentKey) -> None:
         """Of a segment that is complete nothing is kept beside its vectors."""

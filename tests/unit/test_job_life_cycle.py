@@ -473,6 +473,24 @@ def test_a_run_that_died_between_realtime_calls_goes_on_behind_a_bad_text():
     settled(made, dead=1)
 
 
+def test_a_segment_that_another_process_completes_meanwhile_is_not_embedded_for_ever():
+    made = auto(below=100, segments=1)
+    real, calls = made.provider.embed, []
+
+    def overtaken(texts, role):
+        calls.append(len(texts))
+        assert len(calls) < 4
+        if len(calls) == 1:
+            made.run()
+        return real(texts, role)
+
+    made.provider.embed = overtaken
+    made.run()
+    assert made.fates().open == []
+    # By either process once.
+    assert calls == [10, 10]
+
+
 def test_slow_calls_are_spread_over_several_advances():
     made = auto(below=100)
     real = made.provider.embed

@@ -313,8 +313,8 @@ class WaitingSegments:
         work.spread()
         wanted = work.wanted()
         if wanted:
-            # A lender could not lend after all.
-            rows.awaited = ()
+            # A lender could not lend after all; what others keep is still borrowed.
+            rows.awaited = [loan for loan in rows.awaited if loan.row not in wanted]
             rows.state[wanted] = OPEN
             self._unsifted = True
             return False

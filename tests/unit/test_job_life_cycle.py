@@ -462,6 +462,16 @@ def test_a_bad_text_dies_at_the_realtime_endpoint_too():
     assert made.provider.jobs == []
 
 
+def test_a_text_is_borrowed_although_its_neighbour_had_to_be_sent():
+    made = small_files(3, segments=0, poison="bad")
+    made.auto, made.options["realtime_below"] = True, 3
+    lender = made.add(0, 0, ["in a job", "good", "bad"])
+    borrower = made.add(1, 0, ["good", "bad"])
+    made.loans[borrower] = [Loan(0, lender, 1), Loan(1, lender, 2)]
+    made.run()
+    settled(made, dead=2)
+
+
 def test_a_run_that_died_between_realtime_calls_goes_on_behind_a_bad_text():
     made = JobRehearsal(limits=SMALL, poison="bad")
     made.auto = True

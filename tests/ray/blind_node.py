@@ -6,11 +6,14 @@ Prints the node and the refusal of a run.
 
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+# Ray looks for its token in the home, and only one of the homes has one.
+os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
 os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="embedmill-nodes-", dir="/tmp")
 
 from ray.cluster_utils import Cluster

@@ -1,5 +1,7 @@
 """Any history of embedding jobs: segments come and go on, calls fail, processes are killed."""
 
+import sys
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,11 +42,19 @@ faults = st.lists(
     ),
     max_size=5,
 )
-# What each process does: dies before or after which effect, or lives; waits or does not.
+# What each process does: dies before or after which effect, or lives; waits or does not; below how
+# many rows it embeds without a job: none, few, or all.
 lives = st.lists(
-    st.tuples(st.none() | st.integers(1, 30), st.sampled_from(["before", "after"]), st.booleans()),
+    st.tuples(
+        st.none() | st.integers(1, 30),
+        st.sampled_from(["before", "after"]),
+        st.booleans(),
+        st.sampled_from([0, 3, sys.maxsize]),
+    ),
     max_size=4,
 )
+# Lines that the provider takes in a file, known texts among them, and whether a job tells it late.
+sizes = st.tuples(st.sampled_from([None, 3, 4, 5]), st.booleans())
 
 
 def add(made, shard_numbers, texts, index):
@@ -65,21 +75,23 @@ def in_flight(process):
     st.lists(st.tuples(segments, lives), min_size=1, max_size=3),
     faults,
     st.integers(4, 9),
+    sizes,
     st.integers(1, 3),
     st.sampled_from([0, 50]),
-    st.sampled_from([0, 3]),
+    st.sampled_from(["", "p"]),
 )
 def test_every_row_ends_once_and_no_text_is_paid_for_twice(
-    rounds, faults, size, inputs, lag, below
+    rounds, faults, size, taken, inputs, lag, bad
 ):
     made = JobRehearsal(
         *faults,
         limits=BatchLimits(inputs_per_file=size, window_s=86_400),
         listed_after_s=lag,
         dimension=4,
+        poison=bad,
     )
+    made.provider.most_lines, made.provider.tells_late = taken
     made.inputs_per_request = inputs
-    made.auto, made.options["realtime_below"] = below > 0, below
     shard_numbers = [0, 0, 0]
     forgotten = set()
     for several, lived in rounds:
@@ -91,7 +103,8 @@ def test_every_row_ends_once_and_no_text_is_paid_for_twice(
         forgotten |= complete.intersection(text for texts in several for text in texts)
         for texts in several:
             add(made, shard_numbers, texts, index)
-        for crash_at, moment, wait in lived:
+        for crash_at, moment, wait, below in lived:
+            made.auto, made.options["realtime_below"] = below > 0, below
             process = Process(crash_at, moment)
             try:
                 made.run(process, wait=wait)
@@ -101,7 +114,8 @@ def test_every_row_ends_once_and_no_text_is_paid_for_twice(
             made.clock.sleep(100)
     made.run()
     fates = made.fates()
-    assert (fates.open, fates.wrong, fates.dead) == ([], [], {})
+    assert (fates.open, fates.wrong) == ([], [])
+    assert {made.texts[key][row] for key, row in fates.dead} <= {bad}
     assert made.paid_twice().keys() <= forgotten
     for record in made.records():
         if record.outcome is not None and record.outcome.counted:

@@ -159,6 +159,9 @@ class RayExecutor:
             # A node that is gone has nothing to say.
             with contextlib.suppress(ray_errors.RayError):
                 found[asked[ref]] = ray.get(ref, timeout=_LINE_TIMEOUT_S)
+        silent = [node[:8] for node in others if node not in found]
+        if silent:
+            log.warning("not looked at, since they do not answer: nodes %s", ", ".join(silent))
         return found
 
     def add_pool(self, pool: str, specs: Sequence[WorkerSpec]) -> None:

@@ -108,9 +108,7 @@ class EmbedWorker:
 
     def close(self) -> None:
         """Close the model's connections, where it has any."""
-        close = getattr(self._embedder, "close", None)
-        if close is not None:
-            close()
+        self._embedder.close()
 
     def probe(self, key: SegmentKey, doc_row: int) -> None:
         """Embed one document and drop the vectors; a document that ends workers ends this one."""

@@ -117,9 +117,7 @@ class EmbeddingJobRunner:
         self._close_own()
 
     def _close_own(self) -> None:
-        close = getattr(self._embedder, "close", None)
-        if close is not None:
-            close()
+        self._embedder.close()
         self._scratch.close()
 
     def _bury(self, key: SegmentKey, outcome: EmbedOutcome) -> None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import ray
 
+from embedmill.closing import let_go
 from embedmill.executor import WorkerSpec
 
 # Level, logger and text of a log record: plain, so that it travels whatever it was about.
@@ -62,9 +63,7 @@ class Host:
 
     def end(self) -> None:
         """Close the worker."""
-        close = getattr(self._worker, "close", None)
-        if close is not None:
-            close()
+        let_go(self._worker)
 
 
 def host_of(spec: WorkerSpec) -> type[Host]:
@@ -81,10 +80,15 @@ class _Notes(logging.Handler):
         self._more = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self._held) < _MOST_NOTES:
-            self._held.append((record.levelno, record.name, record.getMessage()))
-        else:
+        if len(self._held) >= _MOST_NOTES:
             self._more += 1
+            return
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):
+            # A library's message, whose arguments do not fit it: no reason to end a call.
+            text = str(record.msg)
+        self._held.append((record.levelno, record.name, text))
 
     def take(self) -> list[Note]:
         # The lock under which records are emitted.

@@ -18,10 +18,11 @@ from embedmill.gates.first import Answered, FirstGates
 from embedmill.import_files import ImportedRecords, ImportFile, ImportFiles
 from embedmill.live_records import LiveRecords
 from embedmill.manifest import IndexVersion
-from embedmill.publishing import finish_collection, point_alias
+from embedmill.publishing import point_alias
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import SegmentKey
 from embedmill.throttle import Throttle
+from embedmill.vector_store import finish_collection, tidy_collection
 
 
 class StoreWriter:
@@ -140,9 +141,7 @@ class StoreWriter:
 
     def tidy(self) -> None:
         """Have the store do what writing has put off, where it is one that puts off."""
-        tidy = getattr(self._store, "tidy", None)
-        if tidy is not None:
-            tidy(self._context.collection)
+        tidy_collection(self._store, self._context.collection)
 
     def alias_target(self) -> str | None:
         """The collection that readers see."""

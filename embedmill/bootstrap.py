@@ -11,14 +11,13 @@ _RESAMPLES = 2_000
 _CELLS = 2**20
 
 
-def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float]:
-    """The percentile bootstrap interval of the mean (Efron and Tibshirani 1993, section 13.3).
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean (Efron and Tibshirani 1993, section 13.3).
 
     Deterministic: 2,000 resamples from a fixed seed.
 
     Args:
         values: at least one; of paired measurements their differences.
-        level: of confidence.
     """
     sample = np.asarray(values, np.float64)
     dice = np.random.default_rng(len(sample))
@@ -27,6 +26,5 @@ def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[floa
         sample[dice.integers(len(sample), size=(min(rows, _RESAMPLES - at), len(sample)))].mean(1)
         for at in range(0, _RESAMPLES, rows)
     ]
-    rest = 100 * (1 - level) / 2
-    low, high = np.percentile(np.concatenate(means), [rest, 100 - rest])
+    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
     return float(low), float(high)

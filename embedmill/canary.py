@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from embedmill.closing import let_go
 from embedmill.embedder import EmbeddedTexts, Embedder, Role, Vectors
 from embedmill.errors import DamagedFileError, ModelDriftError, StopRunError
 from embedmill.recipe import EmbeddingRecipe
@@ -290,6 +291,4 @@ class WatchedEmbedder:
 
     def close(self) -> None:
         """Close the embedder's connections, where it has any."""
-        close = getattr(self._real, "close", None)
-        if close is not None:
-            close()
+        let_go(self._real)

@@ -20,14 +20,12 @@ class CompatibleServer:
 
     Attributes:
         inputs_per_request: that are sent at most.
-        most_inputs: that the server takes as it is delivered; None: no such limit is known.
         needs_key: whether none answers without a key.
         key_header: header that the key stands in; ``authorization`` puts ``Bearer`` before it.
         tokens_per_request: that are sent at most.
     """
 
     inputs_per_request: int
-    most_inputs: int | None = None
     needs_key: bool = False
     key_header: str = "authorization"
     tokens_per_request: int = 250_000
@@ -35,11 +33,11 @@ class CompatibleServer:
 
 COMPATIBLE_SERVERS: Final[dict[ServerName, CompatibleServer]] = {
     # Azure OpenAI: as OpenAI, with deployments for models and the key in a header of its own.
-    "azure": CompatibleServer(512, 2048, needs_key=True, key_header="api-key"),
+    "azure": CompatibleServer(512, needs_key=True, key_header="api-key"),
     # Text Embeddings Inference: --max-client-batch-size is 32 unless it is raised; 413 beyond it.
-    "tei": CompatibleServer(32, 32),
+    "tei": CompatibleServer(32),
     "vllm": CompatibleServer(256),
-    "infinity": CompatibleServer(256, 2048),
+    "infinity": CompatibleServer(256),
     # Ollama embeds the texts of a request in turn; a long request only waits longer.
     "ollama": CompatibleServer(64),
     # A proxy: the limits are those of whoever is behind it.

@@ -7,7 +7,6 @@ has exactly one outcome.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from hashlib import blake2b, sha1
 from typing import NamedTuple
 
@@ -60,16 +59,6 @@ class RawDocument(NamedTuple):
     uri: str
     error_code: str | None = None
     error_message: str | None = None
-
-
-def block_of(documents: Iterable[RawDocument]) -> pa.Table:
-    """Build an Arrow table in :data:`RAW_SCHEMA`, rows in the given order."""
-    rows = list(documents)
-    columns = [[getattr(row, name) for row in rows] for name in RAW_SCHEMA.names]
-    arrays = [
-        pa.array(column, type=field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=RAW_SCHEMA)
 
 
 def documents_of(block: pa.Table) -> list[RawDocument]:

@@ -34,7 +34,7 @@ class EmbeddedTexts:
 
 
 class Embedder(Protocol):
-    """Holds one model."""
+    """Holds one model. One that holds connections as well may have a ``close``."""
 
     recipe: EmbeddingRecipe
 

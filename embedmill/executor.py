@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from embedmill.closing import let_go
 from embedmill.errors import EmbedmillError, WorkerDiedError
 
 T = TypeVar("T")
@@ -283,6 +284,4 @@ class InlineExecutor:
 
     def _end(self, keys: Sequence[tuple[str, int]]) -> None:
         for key in keys:
-            close = getattr(self._workers.pop(key), "close", None)
-            if close is not None:
-                close()
+            let_go(self._workers.pop(key))

@@ -24,7 +24,7 @@ import pyarrow as pa
 from embedmill.errors import RefusedError
 from embedmill.live_records import LiveRecords
 from embedmill.manifest import IndexVersion
-from embedmill.parquet_files import digest_of, from_parquet, to_parquet
+from embedmill.parquet_files import digest_of, to_parquet
 from embedmill.segment import ChunkLayer
 from embedmill.vector_store import VectorBatch
 from embedmill.workspace import Workspace, create_once
@@ -201,10 +201,3 @@ class Exporter:
         ours = re.compile(re.escape(self._index) + _STATE_AND_PLACE)
         paths = [entry.path for entry in self._to.list("")]
         self._to.delete([path for path in paths if ours.fullmatch(path) and path not in names])
-
-
-def read_export(folder: Workspace, name: str) -> pa.Table:
-    """One file of an export, checked."""
-    data = folder.read(name)
-    assert data is not None
-    return from_parquet(data, name)

@@ -19,6 +19,7 @@ from typing import Self
 
 from embedmill.assembly import store_of, workspace_of
 from embedmill.canary import CanaryLayer, embedded_canary, refuse_drift
+from embedmill.closing import let_go
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import EmbedmillError, RefusedError, TransientError
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
@@ -170,9 +171,7 @@ class IndexReader:
         if loading is not None:
             loading.join()
         for embedder in {id(each): each for each in (*self._used, self._view.embedder)}.values():
-            close = getattr(embedder, "close", None)
-            if close is not None:
-                close()
+            let_go(embedder)
         self._store.close()
 
     def __enter__(self) -> Self:

@@ -18,7 +18,6 @@ def cancel_job(
     *,
     clock: Callable[[], datetime],
     sleep: Callable[[float], None],
-    policy: JobPolicy | None = None,
 ) -> JobHandle | None:
     """Have a job cancelled; give up an intent that never became one.
 
@@ -32,7 +31,6 @@ def cancel_job(
         provider: of the job.
         clock: UTC.
         sleep: between two looks.
-        policy: how long the listing is doubted.
 
     Returns:
         The job that the provider was asked to cancel; None: there never was one, the rows of the
@@ -48,7 +46,7 @@ def cancel_job(
     record.require_provider(provider.kind)
     handle = record.handle
     if handle is None:
-        handle = _found(record, provider, clock, sleep, policy or JobPolicy())
+        handle = _found(record, provider, clock, sleep)
         if handle is not None:
             records.submitted(intent.key, handle)
     if handle is not None:
@@ -105,9 +103,8 @@ def _found(
     provider: BatchEmbeddingProvider,
     clock: Callable[[], datetime],
     sleep: Callable[[float], None],
-    policy: JobPolicy,
 ) -> JobHandle | None:
-    intent = record.intent
+    intent, policy = record.intent, JobPolicy()
     # Whatever was done for it was done before now.
     job = JobProgress(intent.key, intent.created, sure=False, last_try=clock())
     while (step := next_step(job, clock(), None, policy)) != "submit":

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 from embedmill import job_stops
 from embedmill.batch_provider import NO_CREDIT, JobState
+from embedmill.closing import let_go
 from embedmill.embedding import EmbedOutcome
 from embedmill.embedding_job import buckets_of, verdict_on_row
 from embedmill.errors import StopRunError
@@ -102,9 +103,7 @@ class JobRunner:
 
     def close(self) -> None:
         """Close the provider's connections, where it has any."""
-        close = getattr(self._p.provider, "close", None)
-        if close is not None:
-            close()
+        let_go(self._p.provider)
 
     def offer(self, key: SegmentKey, loans: Sequence[Loan] = ()) -> None:
         """A segment needs vectors.

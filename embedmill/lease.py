@@ -190,11 +190,14 @@ class Lease:
     def _is_ours(self) -> bool:
         """Whether nobody took over; what somebody emptied or deleted by hand is put back."""
         own = self._path("json")
-        if any(path != own for path in _lease_files(self._workspace, self._folder)):
+        files = _lease_files(self._workspace, self._folder)
+        others = [_number(path) for path in files if path != own]
+        if any(number > self.number for number in others):
             return False
         content = self._workspace.read(own)
         if content is None:
-            return create_once(self._workspace, own, self._content)
+            # Deleted by hand; whoever came since began to count from 1.
+            return not others and create_once(self._workspace, own, self._content)
         if content != self._content and Holder.read(content) is None:
             self._workspace.replace(own, self._content)
             return True

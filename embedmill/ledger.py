@@ -176,12 +176,6 @@ class Ledger:
         self._merge()
         return int((~self._rows["seen"]).sum())
 
-    def forget_seen(self) -> None:
-        """Start a new scan."""
-        self._merge()
-        self._rows["seen"] = False
-        self._latest_seen.clear()
-
     def chunk_total(self) -> int:
         """Chunks of all documents."""
         self._merge()

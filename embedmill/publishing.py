@@ -143,13 +143,6 @@ def point_alias(store: VectorStore, alias: str, collection: str) -> None:
         store.set_alias(alias, collection)
 
 
-def finish_collection(store: VectorStore, collection: str) -> None:
-    """Make a collection fit to be searched: some stores build their graph at the end of a load."""
-    finish = getattr(store, "finish", None)
-    if finish is not None:
-        finish(collection)
-
-
 def rollback_target(state: ManifestState, number: int | None) -> IndexVersion:
     """The version that readers are taken back to.
 

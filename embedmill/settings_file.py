@@ -55,9 +55,14 @@ def effective_settings(settings: Settings) -> str:
     return dump_yaml(settings.model_dump(mode="json"))
 
 
-def missing_secrets(settings: Settings) -> list[str]:
-    """Names of the environment variables that the settings refer to and that are not set."""
-    names = _variables(settings.model_dump(mode="json"))
+def missing_secrets(settings: Settings, sections: set[str] | None = None) -> list[str]:
+    """Names of the environment variables that the settings refer to and that are not set.
+
+    Args:
+        settings: of an index.
+        sections: to look at; all without it.
+    """
+    names = _variables(settings.model_dump(mode="json", include=sections))
     return [name for name in dict.fromkeys(names) if not os.environ.get(name)]
 
 
@@ -67,8 +72,7 @@ def require_secrets(settings: Settings) -> None:
     Raises:
         SettingsError: variables of the workspace, the embedder or the store are not set.
     """
-    needed = settings.model_dump(mode="json", include={"workspace", "embedder", "store"})
-    unset = [name for name in dict.fromkeys(_variables(needed)) if not os.environ.get(name)]
+    unset = missing_secrets(settings, {"workspace", "embedder", "store"})
     if unset:
         raise SettingsError(
             f"not set in the environment, and the settings refer to it: {', '.join(unset)}",

@@ -127,6 +127,9 @@ class VectorStore(Protocol):
     or digit, at most 200 characters, and no name is both. ``fetch``, ``search``, ``count`` and
     ``ids`` take either; what writes takes a collection. A name that does not exist is a
     ``RefusedError`` everywhere, and so is every call after ``close``.
+
+    A store may also have ``finish(collection)`` and ``tidy(collection)``: :func:`finish_collection`
+    and :func:`tidy_collection` say what for.
     """
 
     limits: StoreLimits
@@ -215,6 +218,22 @@ class VectorStore(Protocol):
         Doing it again changes nothing.
         """
         ...
+
+
+def finish_collection(store: VectorStore, collection: str) -> None:
+    """Make a collection fit to be searched: some stores build their graph at the end of a load."""
+    _call_if_there(store, "finish", collection)
+
+
+def tidy_collection(store: VectorStore, collection: str) -> None:
+    """Have a store do what the writes of a run have put off: a search index, for instance."""
+    _call_if_there(store, "tidy", collection)
+
+
+def _call_if_there(store: VectorStore, name: str, collection: str) -> None:
+    method = getattr(store, name, None)
+    if method is not None:
+        method(collection)
 
 
 def check_batch(

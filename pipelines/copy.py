@@ -24,11 +24,12 @@ from embedmill.executor import Executor, WorkerSpec
 from embedmill.lease import Lease, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.plain_numbers import agreed, number_of
-from embedmill.publishing import finish_collection, point_alias
+from embedmill.publishing import point_alias
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import RunReport, RunStatus, start_run, write_report
 from embedmill.segment import SegmentKey
 from embedmill.settings import Settings, StoreSettings
+from embedmill.vector_store import finish_collection
 from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.bulk_copy import BulkCopy
 from pipelines.dispatcher import Dispatcher

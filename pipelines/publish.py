@@ -19,7 +19,6 @@ from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.publishing import (
     Arrival,
     Switch,
-    finish_collection,
     mirror,
     require_collection,
     require_publishable,
@@ -29,7 +28,7 @@ from embedmill.publishing import (
 from embedmill.run_context import utc_now, who
 from embedmill.run_report import read_reports
 from embedmill.settings import Settings
-from embedmill.vector_store import VectorStore
+from embedmill.vector_store import VectorStore, finish_collection
 from embedmill.versioning import built_version, recipe_changes
 from embedmill.work_left import work_left
 from pipelines.apply_stage import WRITE

@@ -15,6 +15,7 @@ from embedmill.ledger import Ledger
 from embedmill.open_letters import open_letters
 from embedmill.plain_numbers import number_of
 from embedmill.segment import SegmentKey
+from embedmill.vector_store import finish_collection
 
 _WAY_OUT = (
     "see which with: embedmill audit -c SETTINGS, put it right with: embedmill audit --repair "
@@ -121,7 +122,7 @@ class _Sums:
 
     count: int = 0
     total: int = 0
-    mixed: int = 0
+    xor: int = 0
 
     @classmethod
     def of(cls, ids: Iterable[UUID]) -> _Sums:
@@ -130,7 +131,7 @@ class _Sums:
             value = record.int
             sums.count += 1
             sums.total = (sums.total + value) & (2**128 - 1)
-            sums.mixed ^= value
+            sums.xor ^= value
         return sums
 
 
@@ -199,10 +200,8 @@ def dead_letters_gate(subject: Subject, books: LedgerBooks) -> GateResult:
 
 def store_ready_gate(subject: Subject) -> GateResult:
     """The collection is fit to be searched: a store that builds a graph has built it."""
-    finish = getattr(subject.store, "finish", None)
     try:
-        if finish is not None:
-            finish(subject.version.collection)
+        finish_collection(subject.store, subject.version.collection)
         count = subject.store.count(subject.version.collection)
     except (RefusedError, TransientError) as error:
         return GateResult("store-ready", "failed", {}, {}, f"the store is not ready: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from embedmill.closing import let_go
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import EmbedmillError, StopRunError
 from embedmill.manifest import IndexVersion
@@ -85,9 +86,7 @@ class Subject:
 
     def close(self) -> None:
         """Close the model's connections, where it has any; the store is the caller's."""
-        close = getattr(self._embedder, "close", None)
-        if close is not None:
-            close()
+        let_go(self._embedder)
 
 
 def why_no_queries(subject: Subject) -> str:

@@ -196,6 +196,19 @@ def test_a_holder_puts_back_what_was_spoilt_and_yields_to_whoever_was_faster():
             assert workspace.read(f"{FOLDER}/00000001.released") is None
 
 
+def test_a_holder_that_lists_just_before_it_is_taken_over_stops_itself_and_not_the_other():
+    workspace = MemoryWorkspace()
+    with lease_of(workspace) as first:
+        original = workspace.read(f"{FOLDER}/00000001.json")
+        with lease_of(workspace, take_over=True) as second:
+            # As it does when it listed before the other one came, and read after.
+            workspace.create(f"{FOLDER}/00000001.json", original)
+            first._beat()
+            second._beat()
+            assert first.lost.is_set()
+            assert not second.lost.is_set()
+
+
 def own_lease(workspace_url):
     """The lease that a run of this process holds there; those of others may be just ending."""
     threads = [thread for thread in threading.enumerate() if thread.name == "lease"]

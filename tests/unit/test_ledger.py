@@ -34,8 +34,7 @@ steps = st.lists(
     | st.tuples(st.just("remove"), keys, st.none())
     | st.tuples(st.just("see"), keys, st.none())
     | st.tuples(st.just("look"), st.none(), st.none())
-    | st.tuples(st.just("look up"), st.lists(keys), st.none())
-    | st.tuples(st.just("forget"), st.none(), st.none()),
+    | st.tuples(st.just("look up"), st.lists(keys), st.none()),
     max_size=60,
 )
 
@@ -89,10 +88,6 @@ def test_a_ledger_does_what_a_dictionary_does(steps):
             ledger.look_up(key)
         elif step == "look":
             look_at_all(ledger, model)
-        elif step == "forget":
-            ledger.forget_seen()
-            model.seen.clear()
-            model.removed.clear()
         check(ledger, model)
     look_at_all(ledger, model)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from actors.read_worker import BlockRead, ReadWorker
 from actors.shard_worker import Drafted
 from embedmill.assembly import build_source
 from embedmill.counts import DocumentCounts
-from embedmill.document import RawDocument, block_of
+from embedmill.document import RAW_SCHEMA, RawDocument
 from embedmill.drafting import Committed
 from embedmill.errors import SourceError, StopRunError, TransientError
 from embedmill.executor import WorkerSpec
@@ -257,7 +258,8 @@ class BrokenOnce:
         yield self.block(1)
 
     def block(self, number):
-        return block_of([RawDocument(f"d{number}", b"x", "text/plain", "{}", f"f:{number}")])
+        row = RawDocument(f"d{number}", b"x", "text/plain", "{}", f"f:{number}")
+        return pa.Table.from_pylist([row._asdict()], schema=RAW_SCHEMA)
 
 
 def test_a_reading_that_broke_off_is_begun_again_and_never_taken_for_the_end(

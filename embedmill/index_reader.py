@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -162,7 +162,8 @@ class IndexReader:
                 code="no-contract",
                 hint="make one with: embedmill evaluate SETTINGS",
             )
-        now = embedded_canary(view.embedder, then.embedder, then.created)
+        with self._turn(view):
+            now = embedded_canary(view.embedder, then.embedder, then.created)
         refuse_drift(then, now, self._settings.gates.min_canary_cosine)
 
     def close(self) -> None:
@@ -208,8 +209,7 @@ class IndexReader:
     def _embedded(self, view: _View, query: str) -> Vectors:
         if any("\ud800" <= char <= "\udfff" for char in query):
             raise RefusedError("the query cannot be embedded: it is not UTF-8", code="query")
-        at_once = view.version.embedding.provider in _AT_ONCE
-        with nullcontext() if at_once else self._embedding:
+        with self._turn(view):
             embedded = view.embedder.embed([query], "query")
         if embedded.failures:
             raise RefusedError(
@@ -217,6 +217,11 @@ class IndexReader:
             )
         vector: Vectors = embedded.vectors[0]
         return vector
+
+    def _turn(self, view: _View) -> AbstractContextManager[object]:
+        """Alone with the model, where it takes one caller at a time."""
+        at_once = view.version.embedding.provider in _AT_ONCE
+        return nullcontext() if at_once else self._embedding
 
     def _published(self) -> IndexVersion | None:
         return self._manifest.read().published
@@ -250,21 +255,23 @@ class IndexReader:
 
     def _load_beside(self, version: IndexVersion) -> None:
         """Load a model while the version before answers."""
+        embedder = None
         try:
             embedder = self._load(version)
+            with self._looking:
+                published = self._published()
+                # It may have been taken back meanwhile.
+                if published is not None and published.number == version.number:
+                    self._take(version, embedder)
+                    return
         except EmbedmillError as error:
             log.warning(
-                "%s is published, but its model cannot be loaded here; %s goes on: %s",
+                "%s is published, but cannot be searched here; %s goes on: %s",
                 version.name,
                 self.version.name,
                 error,
             )
-            return
-        with self._looking:
-            published = self._published()
-            # It may have been taken back meanwhile.
-            if published is not None and published.number == version.number:
-                self._take(version, embedder)
+        let_go(embedder)
 
     def _embedder_of(self, version: IndexVersion) -> Embedder:
         same = version.embedding == self._view.version.embedding

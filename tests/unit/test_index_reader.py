@@ -130,7 +130,32 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_version(index, reader, mon
     assert reader.search("word7", k=1)
     reader._loading.join()
     assert reader.version.name == "v1"
-    assert "v2 is published, but its model cannot be loaded here; v1 goes on" in caplog.text
+    assert "v2 is published, but cannot be searched here; v1 goes on" in caplog.text
+
+
+@pytest.mark.parametrize("manifest", ["taken back", "out of reach"])
+def test_a_model_that_was_loaded_in_vain_is_let_go(index, reader, monkeypatch, manifest):
+    second_version(index)
+    publish(index, 2)
+    real, closed = IndexReader._load, threading.Event()
+
+    def loaded(self, version):
+        embedder = real(self, version)
+        embedder.close = closed.set
+        if manifest == "taken back":
+            publish(index, 1)
+        else:
+            monkeypatch.setattr(Manifest, "read", silent)
+        return embedder
+
+    def silent(self):
+        raise TransientError("no answer")
+
+    monkeypatch.setattr(IndexReader, "_load", loaded)
+    assert reader.search("word7", k=1)
+    reader._loading.join()
+    assert reader.version.name == "v1"
+    assert closed.is_set()
 
 
 def test_a_collection_that_was_pruned_under_the_reader_is_left_for_the_new_one(index):

@@ -11,18 +11,14 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embedmill.applied_layer import Applied, AppliedLayer
 from embedmill.counts import RecordCounts
 from embedmill.dead_letter import Stage
 from embedmill.errors import DamagedFileError, RateLimitedError, ShardOwnedElsewhereError
 from embedmill.plain_numbers import number_of
-from embedmill.segment import (
-    Applied,
-    AppliedLayer,
-    ChunkLayer,
-    SegmentKey,
-    VectorLayer,
-)
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.segment_records import CHUNK_COLUMNS, DOC_COLUMNS, SegmentRecords
+from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import Rejection, VectorBatch
 
 # Document row, chunk index, code, message.

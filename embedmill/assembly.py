@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never, cast
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.bulk_import import BulkImporter, ImportingStore
 from embedmill.canary import Canary, CanaryLayer, WatchedEmbedder
 from embedmill.chunker import Chunker
@@ -22,11 +23,12 @@ from embedmill.query_contract import QueryContract, publish_contract
 from embedmill.rate_limiter import RateLimiter
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.run_context import RunContext, utc_now
-from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
+from embedmill.segment import ChunkLayer
 from embedmill.settings import Settings
 from embedmill.source import Source
 from embedmill.source_settings import FilesSourceSettings, TableSourceSettings
 from embedmill.throttle import RequestPace, at_once
+from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import CollectionSpec, VectorStore
 from embedmill.vector_stores.build import open_store
 from embedmill.workspace import Workspace, open_workspace

@@ -15,10 +15,12 @@ from uuid import UUID
 
 import numpy as np
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.document import record_id
 from embedmill.errors import DamagedFileError
 from embedmill.live_records import LiveRecords
-from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
+from embedmill.segment import ChunkLayer
+from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import VectorBatch, VectorStore
 
 log = logging.getLogger(__name__)

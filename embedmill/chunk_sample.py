@@ -14,11 +14,13 @@ from uuid import UUID
 
 import numpy as np
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.embedder import Vectors
 from embedmill.ledger import Ledger
 from embedmill.payload import Payload
-from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.segment_records import SegmentRecords
+from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import VectorBatch
 
 _SEGMENTS = 32

@@ -20,17 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from embedmill.applied_layer import Applied, AppliedLayer
 from embedmill.ledger import Ledger, LedgerEntry
 from embedmill.pending_segment import DraftedDocument, PendingSegment, chunks_of
-from embedmill.segment import (
-    MAX_SEGMENT_CHUNKS,
-    Applied,
-    AppliedLayer,
-    ChunkLayer,
-    SegmentKey,
-    SegmentVectors,
-    VectorLayer,
-)
+from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey
+from embedmill.vector_layer import SegmentVectors, VectorLayer
 
 # A shard is compacted by itself when it has more than twice the segments that it needs, and more
 # than this many beyond the need: small shards are not folded every other night.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import orjson
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.assembly import Layers
 from embedmill.auditing import Auditor
 from embedmill.document import record_id
@@ -20,7 +21,7 @@ from embedmill.manifest import IndexVersion
 from embedmill.plain_numbers import number_of
 from embedmill.run_report import run_folder
 from embedmill.sealed_json import sealed
-from embedmill.segment import AppliedLayer, SegmentKey
+from embedmill.segment import SegmentKey
 from embedmill.settings import StoreSettings
 from embedmill.vector_store import VectorStore
 from embedmill.workspace import Workspace, create_once

@@ -10,19 +10,18 @@ import pyarrow as pa
 
 from embedmill.counts import ChunkCounts
 from embedmill.embedder import Embedder
-from embedmill.segment import (
+from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment_work import SegmentWork
+from embedmill.text_index import Loan
+from embedmill.vector_layer import (
     DEAD,
     DEDUPLICATED,
     EMBEDDED,
     REUSED,
     SUPERSEDED,
-    ChunkLayer,
-    SegmentKey,
     SegmentVectors,
     VectorLayer,
 )
-from embedmill.segment_work import SegmentWork
-from embedmill.text_index import Loan
 
 
 @dataclass(frozen=True, slots=True)

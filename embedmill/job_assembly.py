@@ -29,9 +29,10 @@ from embedmill.recipe import EmbeddingRecipe
 from embedmill.request_file import LineTemplate
 from embedmill.run_context import RunContext
 from embedmill.sealed_json import sealed, unsealed
-from embedmill.segment import ChunkLayer, VectorLayer
+from embedmill.segment import ChunkLayer
 from embedmill.settings import EmbedderSettings, Settings
 from embedmill.unfinished_jobs import UnfinishedJobs, unfinished_jobs
+from embedmill.vector_layer import VectorLayer
 from embedmill.voyage_settings import VoyageEmbedderSettings
 from embedmill.work_left import lacks_vectors
 from embedmill.workspace import Workspace, create_once

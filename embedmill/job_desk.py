@@ -42,7 +42,8 @@ from embedmill.errors import (
 from embedmill.job_collecting import Collected, collect
 from embedmill.job_packing import Packer
 from embedmill.job_records import TOO_LARGE, Intent, JobRecord, JobRecords
-from embedmill.segment import ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.vector_layer import VectorLayer
 
 log = logging.getLogger(__name__)
 # A transient refusal without a time to wait.

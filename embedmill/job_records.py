@@ -26,8 +26,9 @@ from embedmill.job_rows import Rows
 from embedmill.parquet_files import from_parquet, to_parquet
 from embedmill.recipe import fingerprint_of
 from embedmill.sealed_json import require_known, sealed, unsealed
-from embedmill.segment import LayerNames, SegmentKey
+from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
+from embedmill.vector_layer import LayerNames
 from embedmill.workspace import Workspace, create_once, require
 
 # Status of a job whose file the provider did not take for its size, and code of a row.

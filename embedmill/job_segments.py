@@ -27,9 +27,10 @@ from embedmill.job_rows import (
     SegmentRows,
 )
 from embedmill.job_staleness import Restated, unwanted
-from embedmill.segment import EMBEDDED, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.segment_work import SegmentWork
 from embedmill.text_index import Loan, TextIndex
+from embedmill.vector_layer import EMBEDDED, VectorLayer
 
 
 class WaitingSegments:

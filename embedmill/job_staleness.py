@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from embedmill.job_rows import SegmentRows
-from embedmill.segment import ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.vector_layer import VectorLayer
 
 _Mask = npt.NDArray[np.bool_]
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.document import record_id
 from embedmill.ledger import Ledger
-from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.segment_records import CHUNK_COLUMNS, SegmentRecords
+from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import VectorBatch
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.dead_letter import DeadLetter, read_letters
 from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
 from embedmill.rereading import undisturbed
 from embedmill.run_report import read_reports
 from embedmill.sealed_json import sealed, unsealed
-from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.sharding import doc_key
 from embedmill.workspace import Workspace, require
 

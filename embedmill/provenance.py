@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.document import record_id
 from embedmill.errors import RefusedError
 from embedmill.job_records import JobRecord, JobRecords
@@ -14,17 +15,9 @@ from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
 from embedmill.plain_numbers import number_of
 from embedmill.rereading import undisturbed
-from embedmill.segment import (
-    DEAD,
-    DEDUPLICATED,
-    REUSED,
-    AppliedLayer,
-    ChunkLayer,
-    SegmentKey,
-    SegmentVectors,
-    VectorLayer,
-)
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.sharding import ShardPlan, doc_key
+from embedmill.vector_layer import DEAD, DEDUPLICATED, REUSED, SegmentVectors, VectorLayer
 from embedmill.workspace import Workspace
 
 # Where a chunk row stands.

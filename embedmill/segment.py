@@ -1,27 +1,22 @@
-"""Segments: immutable, numbered batches of work of one shard, and the layers they pass through.
+"""Segments: immutable, numbered batches of work of one shard; here their first layer, the chunks.
 
 The document rows of a segment are committed last and name the chunk file they belong to by its
-digest, so that a segment either exists whole or not at all. Rows of the vectors layer stand in the
-order of the chunk rows.
+digest, so that a segment either exists whole or not at all. The layers after it are
+``vector_layer`` and ``applied_layer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Protocol, Self, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
-from embedmill.embedder import Vectors
-from embedmill.errors import AlreadyExistsError, DamagedFileError, ShardOwnedElsewhereError
-from embedmill.made_by import exceptions, exceptions_in, run_of
-from embedmill.numbered_files import NumberedFiles, delete_below, numbers_in
+from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
+from embedmill.made_by import exceptions_in, run_of
+from embedmill.numbered_files import delete_below, numbers_in
 from embedmill.parquet_files import from_parquet, name_of, note_of, schema_of, to_parquet
-from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
-from embedmill.sealed_json import sealed, unsealed
-from embedmill.vector_columns import failure_columns, failures_in, vector_column, vectors_in
 from embedmill.workspace import Workspace, create_once, require
 
 # The most chunks of one segment, so that one segment fits one provider file.
@@ -80,20 +75,6 @@ class SegmentKey:
 
     def __str__(self) -> str:
         return f"s{self.shard:04d}/{self.number:08d}"
-
-
-class LayerNames(Protocol):
-    """What names the layers of an index version."""
-
-    @property
-    def chunking(self) -> ChunkingRecipe:
-        """Its chunking recipe."""
-        ...
-
-    @property
-    def embedding(self) -> EmbeddingRecipe:
-        """Its embedding recipe."""
-        ...
 
 
 class ChunkLayer:
@@ -214,187 +195,3 @@ class ChunkLayer:
 
     def _docs_path(self, key: SegmentKey) -> str:
         return f"{self._folder}/{key}.docs.parquet"
-
-
-# How a row of the vectors layer came about.
-# SUPERSEDED: no vector and no failure, a later segment says otherwise of the document.
-EMBEDDED, REUSED, DEDUPLICATED, DEAD, SUPERSEDED = range(5)
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentVectors:
-    """Vectors of one segment, row for row with its chunks.
-
-    Attributes:
-        vectors: float32, shape (chunks, dimension); NaN in dead and superseded rows. What was read
-            cannot be written to.
-        origin: int8 per row: ``EMBEDDED``, ``REUSED``, ``DEDUPLICATED``, ``DEAD`` or
-            ``SUPERSEDED``.
-        failures: of the dead rows: (code, message).
-        runs: in which the model made the vectors of those rows that are not of ``run``; "" when
-            that is not known.
-        run: in which it made the others, "" when that is not known.
-    """
-
-    vectors: Vectors
-    origin: np.ndarray[tuple[int], np.dtype[np.int8]]
-    failures: Mapping[int, tuple[str, str]]
-    runs: Mapping[int, str] = field(default_factory=dict)
-    run: str = ""
-
-    def run_of(self, row: int) -> str:
-        """The run in which the model made a row's vector, "" when that is not known."""
-        return self.runs.get(row, self.run)
-
-    @property
-    def absent(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Per row: whether there is no vector."""
-        return np.asarray((self.origin == DEAD) | (self.origin == SUPERSEDED))
-
-
-class VectorLayer(NumberedFiles):
-    """Vectors of the segments of one chunking recipe under one embedding recipe."""
-
-    def __init__(
-        self, workspace: Workspace, index: str, embedding_id: str, dimension: int, run: str = ""
-    ) -> None:
-        super().__init__(workspace, f"indexes/{index}/vectors/{embedding_id}", ".parquet")
-        self.dimension = dimension
-        self._run = run
-
-    @classmethod
-    def of_version(
-        cls, workspace: Workspace, index: str, version: LayerNames, run: str = ""
-    ) -> Self:
-        """The layer of an index version; ``run`` is noted as the one that makes vectors.
-
-        Its folder names both recipes, since the same segment number means other chunks under
-        another chunking recipe.
-        """
-        folder = f"{version.chunking.id}/{version.embedding.id}"
-        return cls(workspace, index, folder, version.embedding.dimension, run)
-
-    def commit(self, key: SegmentKey, rows: SegmentVectors, chunks_digest: str) -> bool:
-        """Write the vectors of a segment.
-
-        Returns:
-            False when another worker was first; its vectors stand.
-        """
-        absent = rows.absent
-        codes, messages = failure_columns(rows.failures, len(absent))
-        table = pa.table(
-            {
-                "vector": vector_column(rows.vectors, absent),
-                "origin": pa.array(rows.origin, pa.int8()),
-                "failure_code": codes,
-                "failure_message": messages,
-                "made_by": exceptions(rows.runs, len(absent)),
-            }
-        ).replace_schema_metadata(
-            {"format": FORMAT, "chunks_digest": chunks_digest, "run": self._run}
-        )
-        try:
-            # Floats do not compress; trying costs more than it saves.
-            data = to_parquet(table, compression="none")
-            self._workspace.create(self._path(key), data)
-        except AlreadyExistsError:
-            return False
-        return True
-
-    def exists(self, key: SegmentKey) -> bool:
-        """Whether the segment has vectors."""
-        return self._workspace.read(self._path(key)) is not None
-
-    def read(self, key: SegmentKey, chunks_digest: str) -> SegmentVectors:
-        """Vectors of a segment.
-
-        Raises:
-            DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
-        """
-        path = self._path(key)
-        anew = f"delete {path} and run embedmill ingest: the segment is embedded anew"
-        try:
-            table = from_parquet(require(self._workspace, path), path)
-        except DamagedFileError as error:
-            raise DamagedFileError(str(error), hint=anew) from error
-        if note_of(table.schema, path, "chunks_digest") != chunks_digest:
-            raise DamagedFileError(f"{path} was made for other chunks", hint=anew)
-        return SegmentVectors(
-            vectors=vectors_in(table.column("vector"), self.dimension),
-            origin=table.column("origin").to_numpy(),
-            failures=failures_in(table),
-            runs=exceptions_in(table, "made_by"),
-            run=run_of(table.schema),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What the store has confirmed of one segment.
-
-    Attributes:
-        upserted: records written.
-        deleted: stale record ids deleted.
-        rejected: chunk rows that have no record: (row, code, message).
-        records: of this shard in the collection once this segment and all before it are applied.
-        time: UTC, ISO 8601.
-        run: that applied it.
-    """
-
-    upserted: int
-    deleted: int
-    rejected: tuple[tuple[int, str, str], ...]
-    records: int
-    time: str
-    run: str = ""
-
-
-class AppliedLayer(NumberedFiles):
-    """Which segments a collection has taken."""
-
-    def __init__(self, workspace: Workspace, index: str, collection: str) -> None:
-        super().__init__(workspace, f"indexes/{index}/applied/{collection}", ".json")
-
-    def commit(self, key: SegmentKey, applied: Applied) -> bool:
-        """Record that the store has confirmed a segment; doing it again changes nothing.
-
-        Returns:
-            False when another run was first.
-        """
-        body = {"format": FORMAT, **asdict(applied)}
-        try:
-            self._workspace.create(self._path(key), sealed(body))
-        except AlreadyExistsError:
-            return self.read(key).run == applied.run
-        return True
-
-    def read(self, key: SegmentKey) -> Applied:
-        """What was recorded of an applied segment."""
-        path = self._path(key)
-        return self._parsed(require(self._workspace, path), path)
-
-    def read_if_there(self, key: SegmentKey) -> Applied | None:
-        """What was recorded, or None when the segment is not applied yet."""
-        path = self._path(key)
-        data = self._workspace.read(path)
-        return None if data is None else self._parsed(data, path)
-
-    def records_at(self, shard: int, number: int) -> int:
-        """Records of a shard once this segment and all before it are applied."""
-        found = self.read_if_there(SegmentKey(shard, number))
-        if found is None:
-            # Folded beside us since: the snapshot has the same records.
-            found = self.read(SegmentKey(shard, (self.committed_of(shard) or [number])[-1]))
-        return found.records
-
-    def _parsed(self, data: bytes, path: str) -> Applied:
-        again = f"delete {path} and run embedmill ingest: the store is given the segment again"
-        body = unsealed(data, path, remedy=again)
-        return Applied(
-            upserted=body["upserted"],
-            deleted=body["deleted"],
-            rejected=tuple((row, code, message) for row, code, message in body["rejected"]),
-            records=body["records"],
-            time=body["time"],
-            run=body["run"],
-        )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from embedmill.document import record_id
 from embedmill.payload import Payload
-from embedmill.segment import SUPERSEDED, SegmentVectors
+from embedmill.vector_layer import SUPERSEDED, SegmentVectors
 from embedmill.vector_store import VectorBatch
 
 # What records are made of; the other columns of a row need not be read for them.

@@ -9,18 +9,17 @@ import pyarrow as pa
 
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import DamagedFileError
-from embedmill.segment import (
+from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.text_index import Loan
+from embedmill.vector_layer import (
     DEAD,
     DEDUPLICATED,
     EMBEDDED,
     REUSED,
     SUPERSEDED,
-    ChunkLayer,
-    SegmentKey,
     SegmentVectors,
     VectorLayer,
 )
-from embedmill.text_index import Loan
 
 
 class SegmentWork:

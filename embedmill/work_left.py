@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.manifest import IndexVersion
 from embedmill.plain_numbers import number_of
-from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.vector_layer import VectorLayer
 from embedmill.workspace import Workspace
 
 

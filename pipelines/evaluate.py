@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.assembly import store_of, workspace_of
 from embedmill.errors import AlreadyExistsError, DamagedFileError, RefusedError, TransientError
 from embedmill.evaluation_plot import evaluation_svg
@@ -16,7 +17,7 @@ from embedmill.lease import in_use_by
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.publishing import require_publishable
 from embedmill.sealed_json import sealed
-from embedmill.segment import AppliedLayer, ChunkLayer
+from embedmill.segment import ChunkLayer
 from embedmill.settings import Settings
 from embedmill.workspace import Workspace
 

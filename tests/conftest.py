@@ -80,6 +80,7 @@ def small_files_are_read_once():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embedmill.segment.from_parquet", once(from_parquet))
+        patch.setattr("embedmill.vector_layer.from_parquet", once(from_parquet))
         patch.setattr("embedmill.segment.schema_of", once(schema_of))
         patch.setattr("embedmill.job_records.from_parquet", once(from_parquet))
         yield

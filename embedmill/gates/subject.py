@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.closing import let_go
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import EmbedmillError, StopRunError
 from embedmill.manifest import IndexVersion
-from embedmill.segment import AppliedLayer, ChunkLayer, VectorLayer
+from embedmill.segment import ChunkLayer
 from embedmill.settings import Settings
+from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import Hit, VectorStore
 from embedmill.version_embedder import embedder_for
 from embedmill.workspace import Workspace

@@ -34,7 +34,7 @@ from embedmill.ledger import LedgerEntry
 from embedmill.pending_segment import DraftedDocument, PendingSegment
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.request_file import LineTemplate, RequestTemplate
-from embedmill.segment import DEAD, SUPERSEDED, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.testing.crash_points import (
     CrashingEmbedder,
     CrashingWorkspace,
@@ -44,6 +44,7 @@ from embedmill.testing.crash_points import (
 from embedmill.testing.fake_batch_provider import FakeBatchProvider, HandClock, ProviderFault
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.text_index import Loan
+from embedmill.vector_layer import DEAD, SUPERSEDED, VectorLayer
 
 KNOWN = ("the first known text", "the second known text")
 TEMPLATE = RequestTemplate({"method": "POST", "url": "/v1/embeddings", "body": {"model": "words"}})

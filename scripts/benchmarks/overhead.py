@@ -36,8 +36,9 @@ from benchmarks.ingesting import (
 )
 from benchmarks.machine import BenchError, Measured, measured, others_cores
 from embedmill.assembly import recipes_of, workspace_of
-from embedmill.segment import EMBEDDED, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.settings import Settings
+from embedmill.vector_layer import EMBEDDED, VectorLayer
 
 
 def main() -> int:

@@ -19,10 +19,11 @@ from embedmill.ledger import Ledger
 from embedmill.manifest import Manifest
 from embedmill.open_letters import open_letters
 from embedmill.run_report import read_reports
-from embedmill.segment import DEAD, EMBEDDED, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.settings import Settings
 from embedmill.testing.crash_points import Crash, Process
 from embedmill.testing.memory_workspace import MemoryWorkspace
+from embedmill.vector_layer import DEAD, EMBEDDED, VectorLayer
 from embedmill.vector_store import Rejection
 from embedmill.vector_stores import memory
 from pipelines.audit import audit

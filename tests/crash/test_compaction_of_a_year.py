@@ -9,12 +9,14 @@ from operator import itemgetter
 import pytest
 from scenario import CrashIndex, litter
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.applying import SegmentApplier
 from embedmill.assembly import collection_spec
 from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.ledger import Ledger
-from embedmill.segment import AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.testing.memory_workspace import MemoryWorkspace
+from embedmill.vector_layer import VectorLayer
 
 NIGHTS = 365
 SEGMENT = 8

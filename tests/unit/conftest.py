@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.assembly import Seams, seams, store_of
 from embedmill.dead_letter import read_letters
 from embedmill.document import record_id
@@ -21,9 +22,10 @@ from embedmill.executor import InlineExecutor
 from embedmill.ledger import Ledger, doc_ids_of
 from embedmill.manifest import Manifest
 from embedmill.open_letters import open_letters
-from embedmill.segment import DEAD, AppliedLayer, ChunkLayer, SegmentKey, VectorLayer
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.settings import Settings
 from embedmill.testing.memory_workspace import MemoryWorkspace
+from embedmill.vector_layer import DEAD, VectorLayer
 from pipelines.compact import compact
 from pipelines.ingest import ingest
 from pipelines.publish import publish, rollback

@@ -12,17 +12,10 @@ from embedmill.embedding import embed_segment, probe_document
 from embedmill.errors import DamagedFileError, PermanentError, TransientError
 from embedmill.pending_segment import DraftedDocument, PendingSegment
 from embedmill.recipe import EmbeddingRecipe
-from embedmill.segment import (
-    DEAD,
-    DEDUPLICATED,
-    EMBEDDED,
-    REUSED,
-    ChunkLayer,
-    SegmentKey,
-    VectorLayer,
-)
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.text_index import Loan
+from embedmill.vector_layer import DEAD, DEDUPLICATED, EMBEDDED, REUSED, VectorLayer
 
 RECIPE = EmbeddingRecipe("fake", "fake", "1", 2, "float32", True, "", "", 99, "cosine")
 NONE = (-1, -1)

@@ -18,9 +18,10 @@ from embedmill.gates.run import run_gates
 from embedmill.gates.self_retrieval import asked_for, middle_of
 from embedmill.manifest import Manifest
 from embedmill.run_context import RunContext
-from embedmill.segment import SegmentKey, SegmentVectors
+from embedmill.segment import SegmentKey
 from embedmill.settings import HashingEmbedderSettings
 from embedmill.testing.rehearsal import made_up_texts
+from embedmill.vector_layer import SegmentVectors
 from embedmill.vector_store import VectorBatch
 
 TEXTS = made_up_texts(60, longest=60)
@@ -248,7 +249,7 @@ def test_vectors_that_are_not_finite_are_refused(an_index, monkeypatch):
         vectors[0] = np.nan
         return SegmentVectors(vectors, found.origin, found.failures)
 
-    monkeypatch.setattr("embedmill.segment.VectorLayer.read", with_nan)
+    monkeypatch.setattr("embedmill.vector_layer.VectorLayer.read", with_nan)
     found = gates(index)
     assert "vector-health" in failed(found)
     assert found["vector-health"].figures["broken"] > 0

@@ -8,25 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embedmill.applied_layer import Applied, AppliedLayer
 from embedmill.chunker import Chunk
 from embedmill.document import text_hash
 from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
 from embedmill.ledger import LedgerEntry
 from embedmill.parquet_files import digest_of, to_parquet
 from embedmill.pending_segment import DraftedDocument, PendingSegment, stored_document
-from embedmill.segment import (
-    DEAD,
-    EMBEDDED,
-    REUSED,
-    Applied,
-    AppliedLayer,
-    ChunkLayer,
-    SegmentKey,
-    SegmentVectors,
-    VectorLayer,
-)
+from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.segment_records import CHUNK_COLUMNS
 from embedmill.testing.memory_workspace import MemoryWorkspace
+from embedmill.vector_layer import DEAD, EMBEDDED, REUSED, SegmentVectors, VectorLayer
 
 KEY = SegmentKey(3, 12)
 ODD_TEXTS = ["", "a\x00b", "\u2028\u2029\x85", "👩‍👩‍👧", "x" * 70_000, "נקודה", "\ufeff"]

@@ -12,29 +12,25 @@ from actors.shard_worker import Drafted, ShardTotals, Standing
 from embedmill.assembly import Layers
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
-from embedmill.drafting import Committed
 from embedmill.executor import Executor
 from embedmill.gate import GateResult
 from embedmill.lease import Lease
 from embedmill.manifest import IndexVersion
 from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus
-from embedmill.segment import SegmentKey
 from embedmill.source import Split
-from embedmill.text_index import TextIndex
 from embedmill.visibility import require_visible
-from embedmill.work_left import lacks_vectors
 from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.deletions import decided_deletions
 from pipelines.dispatcher import Address, Dispatcher
 from pipelines.embed_stage import EMBED, EmbedStage
 from pipelines.faults import FaultPolicy
+from pipelines.intake import Intake
 from pipelines.job_stage import JobStage, embed_stage
 from pipelines.pools import add_pools, pool_sizes
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 from pipelines.scan import SHARD, Scan
 from pipelines.small_run import Beginning, SmallRun
-from pipelines.survey import NOTHING, Known, Survey
 
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
@@ -82,10 +78,14 @@ class Execution:
             on_embedded=self._apply.ready,
             more_to_come=lambda: self._scanning,
         )
-        self._announced: dict[int, int] = {}
+        self._intake = Intake(
+            self._dispatcher,
+            self._layers,
+            sizes.shard_workers,
+            embed=self._embed,
+            apply=self._apply,
+        )
         self._left_over = 0
-        self._texts = TextIndex()
-        self._survey = Survey(self._dispatcher, sizes.shard_workers, self._texts)
         self._scan: Scan | None = None
         self._documents = DocumentCounts()
         self._standing = Standing(-1, -1)
@@ -136,14 +136,14 @@ class Execution:
             self._ask((SHARD, worker), "finish_copies")
         applied = {s: done[-1] for s, done in self._layers.applied.committed().items() if done}
         if rebuild:
-            self._survey.read(committed)
+            self._intake.survey.read(committed)
         elif fill:
             # What an earlier run left: equal texts are embedded once, whichever run cut them.
-            self._survey.read_texts(committed, after=applied)
+            self._intake.survey.read_texts(committed, after=applied)
         if splits and not committed:
             # A first ingest: whatever the source has is new.
             self._embed.get_ready()
-        self._resume(committed, applied)
+        self._intake.resume(committed, applied)
         return self._apply.waiting
 
     def open_store(self) -> None:
@@ -152,14 +152,8 @@ class Execution:
         self._apply.held = False
 
     def catch_up(self) -> int:
-        """Queue the segments that others have committed since.
-
-        Returns:
-            How many there are.
-        """
-        committed = self._layers.chunks.committed()
-        self._survey.read(committed, after=self._announced)
-        return sum(self._take_unannounced(s, n) for s, n in sorted(committed.items()))
+        """Queue the segments that others have committed since; returns how many there are."""
+        return self._intake.catch_up()
 
     def scan(self, splits: Sequence[Split], only: frozenset[str] | None = None) -> None:
         """Read the source to its end, filling the layers meanwhile; :meth:`drain` fills the rest.
@@ -171,13 +165,13 @@ class Execution:
         Raises:
             OutgrownError: there is more to do than a small run does.
         """
-        self._left_over = self._survey.chunks
+        self._left_over = self._intake.survey.chunks
         scan = self._scan = Scan(
             self._dispatcher,
             self._faults,
             splits,
-            on_committed=self._take_new,
-            on_lost=self._recover,
+            on_committed=self._intake.take_new,
+            on_lost=lambda worker: self._intake.take_unreported(self._shards_of(worker)),
             only=only,
         )
         self._advance(lambda: scan.finished)
@@ -189,10 +183,10 @@ class Execution:
             doc_ids: by shard.
         """
         for worker in range(self._sizes.shard_workers):
-            mine = {s: ids for s, ids in doc_ids.items() if s % self._sizes.shard_workers == worker}
+            mine = {s: doc_ids[s] for s in self._shards_of(worker) if s in doc_ids}
             if mine:
                 redrafted = cast(Drafted, self._dispatcher.ask((SHARD, worker), "redraft", mine))
-                self._take_all(redrafted)
+                self._intake.take_drafted(redrafted)
         self.drain()
 
     def remove_gone(self) -> None:
@@ -213,7 +207,7 @@ class Execution:
         for worker in workers if deletes else ():
             removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
             self._documents += removed.counts
-            self._take_all(removed)
+            self._intake.take_drafted(removed)
         self.drain()
         if refusal is not None:
             raise refusal
@@ -285,6 +279,9 @@ class Execution:
         """Ask what may be asked twice."""
         return self._dispatcher.ask_again(address, method, *arguments, sleep=self._options.sleep)
 
+    def _shards_of(self, worker: int) -> range:
+        return range(worker, self._context.settings.shard_count, self._sizes.shard_workers)
+
     def _lacking_records(self) -> int:
         # Beside a build others cut chunks, which it takes up when it is published.
         counted = self._standing.chunks >= 0 and self._pipeline in {"ingest", "replay"}
@@ -293,49 +290,6 @@ class Execution:
     def _live_records(self) -> int:
         records = self._layers.applied.records_at
         return sum(records(*last) for last in self._apply.last_applied.items())
-
-    def _resume(self, committed: Mapping[int, Sequence[int]], applied: Mapping[int, int]) -> None:
-        layers = self._layers
-        vectors = {s: set(numbers) for s, numbers in layers.vectors.committed().items()}
-        for shard, numbers in sorted(committed.items()):
-            last = self._announced[shard] = applied.get(shard, -1)
-            if last >= 0:
-                self._apply.start_after(shard, last)
-            for number in numbers:
-                key = SegmentKey(shard, number)
-                has_vectors = number in vectors.get(shard, ())
-                if number > last:
-                    self._take(key, self._survey.of(key), has_vectors=has_vectors)
-                elif not has_vectors and lacks_vectors(layers.chunks, layers.vectors, key):
-                    # Damaged, and deleted by hand; the store has the records.
-                    self._embed.add(key)
-
-    def _take_all(self, drafted: Drafted) -> None:
-        for committed in drafted.committed:
-            self._take_new(committed)
-
-    def _take_new(self, new: Committed) -> None:
-        self._take(new.key, (self._texts.add(new.key, new.text_hashes), frozenset()))
-
-    def _take(self, key: SegmentKey, known: Known = NOTHING, *, has_vectors: bool = False) -> None:
-        self._announced[key.shard] = key.number
-        self._apply.announce(key)
-        if has_vectors:
-            self._apply.ready(key)
-        else:
-            self._embed.add(key, *known)
-
-    def _recover(self, worker: int) -> None:
-        """Queue what a dead shard worker committed and could not report."""
-        settings = self._context.settings
-        for shard in range(worker, settings.shard_count, self._sizes.shard_workers):
-            self._take_unannounced(shard, self._layers.chunks.committed_of(shard))
-
-    def _take_unannounced(self, shard: int, numbers: Sequence[int]) -> int:
-        new = [number for number in numbers if number > self._announced.get(shard, -1)]
-        for key in (SegmentKey(shard, number) for number in new):
-            self._take(key, self._survey.of(key))
-        return len(new)
 
     def drain(self) -> None:
         """Run until nothing is left to do.

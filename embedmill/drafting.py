@@ -12,6 +12,7 @@ from embedmill.chunker import Chunk, Chunker
 from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import DeadLetter, Stage
 from embedmill.document import RawDocument, content_fingerprint, text_hash
+from embedmill.earlier_chunks import EarlierChunks
 from embedmill.errors import EmbedmillError, PermanentError
 from embedmill.ledger import Ledger, LedgerEntry, doc_ids_of
 from embedmill.parser import ParsedDocument, Parser
@@ -34,8 +35,6 @@ _MAX_SEGMENT_DOCS = 10_000
 # Were each twice as large as the one before, 20,000 small documents would take a quarter more
 # processor time.
 _FIRST_SEGMENT, _GROWTH = 64, 4
-# Earlier segments whose hashes are kept for changed documents: about 50 kB each.
-_EARLIER_SEGMENTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ class ShardDrafter:
         self.ledger, number = Ledger.fold(layer, shard)
         self._begin(number)
         self._run_start = number if run_start is None else run_start
-        self._earlier: dict[int, tuple[dict[str, int], list[bytes]]] = {}
+        self._earlier = EarlierChunks(layer, shard)
 
     @property
     def run_start(self) -> int:
@@ -285,6 +284,7 @@ class ShardDrafter:
         key = item.key
         entry = self.ledger.get(key)
         hashes = [text_hash(chunk.text) for chunk in chunks]
+        committed = entry if entry is not None and entry.segment < self._next else None
         drafted = DraftedDocument(
             doc_id=document.doc_id,
             fingerprint=item.fingerprint,
@@ -292,7 +292,7 @@ class ShardDrafter:
             metadata=item.metadata,
             chunks=chunks,
             hashes=hashes,
-            same_as=self._same_as(document.doc_id, entry, hashes),
+            same_as=self._earlier.places_of(document.doc_id, committed, hashes),
             previous=entry,
         )
         self._pending.add(drafted, key)
@@ -301,34 +301,6 @@ class ShardDrafter:
         outcome.count_one("changed" if known else "added", empty=not chunks)
         outcome.chunks += len(chunks)
         self._commit_when_full(outcome)
-
-    def _same_as(
-        self, doc_id: str, entry: LedgerEntry | None, hashes: Sequence[bytes]
-    ) -> list[tuple[int, int]]:
-        """Rows of the document's earlier version with the same texts."""
-        none = (-1, -1)
-        if entry is None or entry.chunk_count == 0 or entry.segment >= self._next:
-            return [none] * len(hashes)
-        rows = self._rows_by_hash(doc_id, entry)
-        return [(entry.segment, rows[h]) if h in rows else none for h in hashes]
-
-    def _rows_by_hash(self, doc_id: str, entry: LedgerEntry) -> dict[bytes, int]:
-        first_chunks, hashes = self._earlier_segment(entry.segment)
-        first = first_chunks[doc_id]
-        return {hashes[row]: row for row in range(first, first + entry.chunk_count)}
-
-    def _earlier_segment(self, number: int) -> tuple[dict[str, int], list[bytes]]:
-        """First chunk row by document, and the text hashes, of a segment; the latest are kept."""
-        if number not in self._earlier:
-            if len(self._earlier) >= _EARLIER_SEGMENTS:
-                self._earlier.pop(next(iter(self._earlier)))
-            key = SegmentKey(self._shard, number)
-            docs = self._layer.docs(key, ("doc_id", "first_chunk"))
-            firsts = docs.column("first_chunk").to_pylist()
-            hashes = self._layer.chunks(key)[0].column("text_hash").to_pylist()
-            names = docs.column("doc_id").to_pylist()
-            self._earlier[number] = dict(zip(names, firsts, strict=True)), hashes
-        return self._earlier[number]
 
     def _make_room(self, chunks: int, outcome: DraftOutcome) -> None:
         """Commit what is pending when so many more chunks would make the segment too large."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedmill import drafting, pending_segment
+from embedmill import drafting, earlier_chunks, pending_segment
 from embedmill.chunker import Chunk
 from embedmill.counts import DocumentCounts
 from embedmill.document import RawDocument
@@ -323,7 +323,7 @@ def test_chunks_of_other_documents_are_not_referred_to(shard):
 
 
 def test_documents_of_many_segments_change_at_once(monkeypatch):
-    monkeypatch.setattr(drafting, "_EARLIER_SEGMENTS", 2)
+    monkeypatch.setattr(earlier_chunks, "_KEPT", 2)
     shard = Shard(segment_chunks=1)
     names = [f"d{n}" for n in range(6)]
     shard.sync({name: f"{name} same" for name in names})

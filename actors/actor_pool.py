@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psutil
@@ -21,6 +21,7 @@ from ray import exceptions as ray_errors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.actor_errors import Address, cannot_start, cause_of, died
+from actors.actor_state import ActorState
 from actors.host import Note, host_of
 from actors.ray_session import RaySession
 from embedmill.errors import (
@@ -54,40 +55,6 @@ class Deadlines:
     call: float = 900.0
 
 
-@dataclass(slots=True, eq=False)
-class _Actor:
-    address: Address
-    handle: Any
-    process_ref: Any
-    built_ref: Any
-    started: float
-    at_a_time: int = 1
-    process: tuple[int, str] | None = None
-    built: bool = False
-    # Tickets of its calls, oldest first, with the reference to the notes of each.
-    calls: dict[int, Any] = field(default_factory=dict)
-    # Of these, the ones whose end is known, with the reference to what they returned.
-    ended: dict[int, Any] = field(default_factory=dict)
-    # When its oldest call began, or became the oldest.
-    since: float = 0.0
-
-    def in_turn(self) -> list[tuple[int, Any]]:
-        """Take the calls that have ended; of one call at a time only those without open elders."""
-        turn = []
-        for ticket in self.calls:
-            if ticket in self.ended:
-                turn.append((ticket, self.ended.pop(ticket)))
-            elif self.at_a_time == 1:
-                break
-        return turn
-
-    def take(self, ticket: int) -> Any:  # noqa: ANN401 - Ray's reference
-        """Forget a call that has ended; returns the reference to its notes."""
-        if ticket == next(iter(self.calls)):
-            self.since = time.monotonic()
-        return self.calls.pop(ticket)
-
-
 class RayExecutor:
     """Runs workers as Ray actors, on a Ray of its own or on a cluster."""
 
@@ -117,8 +84,8 @@ class RayExecutor:
         """
         self._deadlines = deadlines or Deadlines()
         self._specs: dict[str, list[WorkerSpec]] = {}
-        self._actors: dict[Address, _Actor] = {}
-        self._refs: dict[Any, tuple[int, _Actor]] = {}
+        self._actors: dict[Address, ActorState] = {}
+        self._refs: dict[Any, tuple[int, ActorState]] = {}
         self._parts: dict[int, tuple[Any, ...]] = {}
         self._tickets = 0
         self._closes_session = session is None
@@ -205,7 +172,7 @@ class RayExecutor:
         actor.calls[self._tickets] = notes
         return self._tickets
 
-    def _spawn(self, address: Address) -> _Actor:
+    def _spawn(self, address: Address) -> ActorState:
         spec = self._specs[address[0]][address[1]]
         options = {
             "num_cpus": spec.cpus,
@@ -218,7 +185,7 @@ class RayExecutor:
         spawn = ray.remote(host_of(spec)).options(**options).remote
         handle: Any = spawn(spec, logging.getLogger("actors").getEffectiveLevel())
         process, built = handle.process.remote(), handle.build.remote()
-        actor = _Actor(address, handle, process, built, time.monotonic(), spec.at_a_time)
+        actor = ActorState(address, handle, process, built, time.monotonic(), spec.at_a_time)
         self._actors[address] = actor
         return actor
 
@@ -248,7 +215,7 @@ class RayExecutor:
         """See ``Executor.wait_for_running``; what is queued at an actor runs as well."""
         return self.wait(timeout_s)
 
-    def _done(self, ticket: int, actor: _Actor, ref: ray.ObjectRef[Any]) -> Done:
+    def _done(self, ticket: int, actor: ActorState, ref: ray.ObjectRef[Any]) -> Done:
         notes_ref = actor.take(ticket)
         parts = self._parts.pop(ticket)
         try:
@@ -280,7 +247,7 @@ class RayExecutor:
                 actor.since = now
                 ray.kill(actor.handle)
 
-    def _note_process(self, actor: _Actor, now: float) -> None:
+    def _note_process(self, actor: ActorState, now: float) -> None:
         ready, _ = ray.wait([actor.process_ref], timeout=0)
         if ready:
             # A worker that died at once is reported through its call.
@@ -356,7 +323,7 @@ class _RayLine:
         return value
 
 
-def _kill(actors: Sequence[_Actor]) -> None:
+def _kill(actors: Sequence[ActorState]) -> None:
     """End actors; return when their processes are gone, where that can be seen."""
     for actor in actors:
         ray.kill(actor.handle)
@@ -367,7 +334,7 @@ def _kill(actors: Sequence[_Actor]) -> None:
         time.sleep(0.02)
 
 
-def _is_built(actor: _Actor) -> bool:
+def _is_built(actor: ActorState) -> bool:
     ready, _ = ray.wait([actor.built_ref], timeout=0)
     if ready:
         # What building raised is raised again by the call.
@@ -377,7 +344,7 @@ def _is_built(actor: _Actor) -> bool:
     return False
 
 
-def _is_by_its_call(actor: _Actor, error: ray_errors.RayError) -> bool:
+def _is_by_its_call(actor: ActorState, error: ray_errors.RayError) -> bool:
     """Whether the call that ran may have ended the actor; else no row may be blamed for it."""
     if not isinstance(error, ray_errors.ActorDiedError | ray_errors.OutOfMemoryError):
         # The actor is out of reach, or its answer is.
@@ -394,6 +361,6 @@ def _resources(*, free: bool = False) -> dict[str, float]:
     return dict(read())
 
 
-def _pass_on(actor: _Actor, notes: Sequence[Note]) -> None:
+def _pass_on(actor: ActorState, notes: Sequence[Note]) -> None:
     for level, name, text in notes:
         logging.getLogger(name).log(level, "%s worker %d: %s", *actor.address, text)

@@ -164,7 +164,7 @@ class PineconeClient:
         }
         place = {"deployment_type": "managed", "cloud": settings.cloud, "region": settings.region}
         try:
-            with pinecone_errors("write", self.secrets):
+            with pinecone_errors("change", self.secrets):
                 self._control.indexes.create(
                     name=name,
                     schema={"fields": {_VECTOR_FIELD: field}},

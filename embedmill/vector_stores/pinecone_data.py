@@ -21,7 +21,6 @@ from pinecone.models.vectors.vector import ScoredVector, Vector
 from embedmill.errors import OutcomeUnknownError, RefusedError, TransientError
 from embedmill.vector_stores.pinecone_errors import (
     AbsentError,
-    Call,
     pinecone_errors,
     reasons,
 )
@@ -76,7 +75,7 @@ class PineconeData:
         Raises:
             PermanentError: it refuses the request for what is in it.
         """
-        with pinecone_errors("records", self._secrets):
+        with pinecone_errors("write", self._secrets):
             # The SDK's own method would have every float as a Python object first, which takes
             # four times as long for 1,536 components.
             reply = self._transport.post("/vectors/upsert", content=body, headers=_JSON)
@@ -96,7 +95,7 @@ class PineconeData:
             AbsentError: there is no such namespace.
         """
         body = {"namespace": namespace, "ids": list(ids)}
-        with pinecone_errors("write", self._secrets):
+        with pinecone_errors("change", self._secrets):
             # The SDK's own method drops the headers of the reply.
             reply = self._transport.post("/vectors/delete", json=body)
         return ResponseInfo(raw_headers=dict(reply.headers)).lsn_committed
@@ -148,7 +147,7 @@ class PineconeData:
             RefusedError: an alias has the name.
         """
         try:
-            with pinecone_errors("write", self._secrets):
+            with pinecone_errors("change", self._secrets):
                 self._index.create_namespace(name=namespace)
         except RefusedError as error:
             if "NAME_IN_USE_BY_ALIAS" in reasons(error.__cause__):
@@ -184,7 +183,7 @@ class PineconeData:
             RefusedError: an alias points at it.
         """
         try:
-            with pinecone_errors("write", self._secrets):
+            with pinecone_errors("change", self._secrets):
                 self._index.delete_namespace(name=namespace)
         except AbsentError:
             return
@@ -192,7 +191,7 @@ class PineconeData:
     def alias_target(self, alias: str) -> str | None:
         """The namespace that an alias points at, or None when there is no such alias."""
         try:
-            reply = self._alias("read", "GET", alias)
+            reply = self._alias("GET", alias)
         except AbsentError:
             return None
         return str(reply["target_namespace"])
@@ -204,14 +203,14 @@ class PineconeData:
             RefusedError: a namespace has the name, or there is no such target.
         """
         try:
-            self._alias("write", "PATCH", alias, {"target_namespace": namespace})
+            self._alias("PATCH", alias, {"target_namespace": namespace})
         except AbsentError:
             self._make_alias(alias, namespace)
 
     def delete_alias(self, alias: str) -> None:
         """Remove an alias; absent is no error, and its target stays."""
         try:
-            with pinecone_errors("write", self._secrets):
+            with pinecone_errors("change", self._secrets):
                 self._transport.delete(f"{_ALIASES}/{quote(alias, safe='')}")
         except AbsentError:
             return
@@ -228,7 +227,7 @@ class PineconeData:
         Raises:
             RefusedError: the service does not do so here.
         """
-        with pinecone_errors("write", self._secrets):
+        with pinecone_errors("change", self._secrets):
             started = self._index.start_import(
                 uri=url, error_mode="abort", integration_id=integration
             )
@@ -250,7 +249,7 @@ class PineconeData:
 
     def _make_alias(self, alias: str, namespace: str) -> None:
         try:
-            with pinecone_errors("write", self._secrets):
+            with pinecone_errors("change", self._secrets):
                 self._transport.post(_ALIASES, json={"name": alias, "target_namespace": namespace})
         except RefusedError as error:
             said = reasons(error.__cause__)
@@ -260,13 +259,13 @@ class PineconeData:
             if "ALIAS_ALREADY_EXISTS" not in said:
                 raise
             # Somebody else has made it since.
-            self._alias("write", "PATCH", alias, {"target_namespace": namespace})
+            self._alias("PATCH", alias, {"target_namespace": namespace})
 
     def _alias(
-        self, call: Call, method: str, alias: str, body: Mapping[str, str] | None = None
+        self, method: str, alias: str, body: Mapping[str, str] | None = None
     ) -> Mapping[str, Any]:
         path = f"{_ALIASES}/{quote(alias, safe='')}"
-        with pinecone_errors(call, self._secrets):
+        with pinecone_errors("read" if method == "GET" else "change", self._secrets):
             if method == "GET":
                 return _object(self._transport.get(path).content)
             return _object(self._transport.patch(path, json=body).content)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
 
 import httpx
 from pinecone.errors import (
@@ -30,12 +29,8 @@ from embedmill.errors import (
     StopRunError,
     TransientError,
 )
-from embedmill.redaction import redacted
+from embedmill.vector_stores.server_words import CREDENTIALS_HINT, Effect, cleaned
 
-# read: nothing changes; write: repeating is safe, but it may have happened; records: a write whose
-# refusal may be about one of its records.
-Call: TypeAlias = Literal["read", "write", "records"]
-_LONGEST = 300
 # The phrase in which a plan's monthly units are used up; Pinecone sends it as a 429.
 _MONTHLY = "for the current month"
 
@@ -47,26 +42,26 @@ class AbsentError(RefusedError):
 
 
 @contextmanager
-def pinecone_errors(call: Call, secrets: Sequence[str] = ()) -> Iterator[None]:
+def pinecone_errors(effect: Effect, secrets: Sequence[str] = ()) -> Iterator[None]:
     """Name what the SDK raises by what the caller should do next.
 
     Args:
-        call: what is done.
+        effect: of the call.
         secrets: never repeated, whatever a server says.
 
     Raises:
         StopRunError: credentials, plan or money: no call can succeed.
         RateLimitedError: too fast.
         TransientError: nothing happened.
-        OutcomeUnknownError: a write may have happened.
-        PermanentError: of ``records``, the server refused the request for what is in it.
+        OutcomeUnknownError: a change may have taken effect.
+        PermanentError: a write was refused for what it holds; only for writes.
         AbsentError: the namespace, alias or index is not there.
         RefusedError: the server refused anything else.
     """
     try:
         yield
     except PineconeError as error:
-        raise _named(error, call, _words(error, secrets)) from error
+        raise _named(error, effect, cleaned(str(error), *secrets)) from error
 
 
 def reasons(error: BaseException | None) -> set[str]:
@@ -77,23 +72,25 @@ def reasons(error: BaseException | None) -> set[str]:
     return {str(entry.get("reason")) for entry in entries if isinstance(entry, dict)}
 
 
-def _named(error: PineconeError, call: Call, words: str) -> EmbedmillError:
+def _named(error: PineconeError, effect: Effect, words: str) -> EmbedmillError:
     if isinstance(error, ApiError):
-        return _answered(error, call, words)
+        return _answered(error, effect, words)
     if isinstance(error, PineconeTimeoutError | PineconeConnectionError):
-        if call == "read" or isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+        if effect == "read" or isinstance(
+            error.__cause__, httpx.ConnectError | httpx.ConnectTimeout
+        ):
             return TransientError(f"no reply from Pinecone: {words}", code="connection")
         return _unknown(words)
     if isinstance(error, ResponseParsingError):
-        if call == "read":
+        if effect == "read":
             return TransientError(f"a reply of Pinecone cannot be read: {words}", code="reply")
         return _unknown(words)
     # What the SDK finds wrong before it sends anything.
-    refusal = PermanentError if call == "records" else RefusedError
+    refusal = PermanentError if effect == "write" else RefusedError
     return refusal(f"Pinecone's client says {words}", code="refused-by-store")
 
 
-def _answered(error: ApiError, call: Call, words: str) -> EmbedmillError:
+def _answered(error: ApiError, effect: Effect, words: str) -> EmbedmillError:
     said = f"Pinecone says {words}"
     if isinstance(error, UnauthorizedError | ForbiddenError | PaymentRequiredError):
         return _stopped(error, said)
@@ -103,13 +100,13 @@ def _answered(error: ApiError, call: Call, words: str) -> EmbedmillError:
         return RateLimitedError(said, retry_after=error.retry_after)
     if isinstance(error, ServiceError) or error.status_code == 408:
         # 503: not taken on. Of the others nobody knows how far they came.
-        nothing_done = call == "read" or error.status_code == 503
+        nothing_done = effect == "read" or error.status_code == 503
         return TransientError(said, code="server") if nothing_done else _unknown(said)
-    return _refused(error, call, said)
+    return _refused(error, effect, said)
 
 
-def _refused(error: ApiError, call: Call, said: str) -> EmbedmillError:
-    if call == "records" and error.status_code in {400, 413}:
+def _refused(error: ApiError, effect: Effect, said: str) -> EmbedmillError:
+    if effect == "write" and error.status_code in {400, 413}:
         return PermanentError(said, code="refused-by-store")
     if isinstance(error, NotFoundError):
         return AbsentError(said)
@@ -118,7 +115,7 @@ def _refused(error: ApiError, call: Call, said: str) -> EmbedmillError:
 
 def _stopped(error: ApiError, said: str) -> StopRunError:
     if isinstance(error, UnauthorizedError):
-        return StopRunError(said, code="credentials", hint="check the API key of the store")
+        return StopRunError(said, code="credentials", hint=CREDENTIALS_HINT)
     if "quota" in said.lower() or not isinstance(error, ForbiddenError):
         hint = "free some room, or raise the plan of the Pinecone project; then run again"
         return StopRunError(said, code="quota", hint=hint)
@@ -130,10 +127,3 @@ def _unknown(words: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"whether Pinecone has done it is not known: {words}", code="outcome-unknown"
     )
-
-
-def _words(error: PineconeError, secrets: Sequence[str]) -> str:
-    text = redacted(" ".join(str(error).split()))
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -14,9 +14,11 @@ FULL_HINT = "make room on the server's disk"
 _LONGEST = 400
 
 
-def cleaned(text: str, secret: str) -> str:
-    """A message of the server's or of the client's, short and without the key."""
-    text = redacted(" ".join((text.replace(secret, "***") if secret else text).split()))
+def cleaned(text: str, *secrets: str) -> str:
+    """A message of the server's or of the client's, short and without the keys."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    text = redacted(" ".join(text.split()))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -19,7 +19,6 @@ from pipelines.cli_options import (
     VerboseOption,
     configure_logging,
     out,
-    print_lines,
     reports_errors,
     settings_from,
 )
@@ -83,7 +82,7 @@ def audit_command(
 
 
 def _print(result: AuditResult, after: AuditResult | None) -> None:
-    out.print(f"{result.version}: {number_of(result.checked, 'record')} compared", highlight=False)
+    out.say(f"{result.version}: {number_of(result.checked, 'record')} compared")
     if result.clean:
         out.print("no findings: the store holds what the ledger says")
         return
@@ -95,11 +94,11 @@ def _print(result: AuditResult, after: AuditResult | None) -> None:
         place = getattr(example, "chunk_index", -1)
         where = f"{example.doc_id} chunk {place}  " if place >= 0 else f"{example.doc_id}  "
         detail = getattr(example, "detail", "") or getattr(example, "uri", "")
-        print_lines([f"  {example.kind}: {where.lstrip()}{detail}".rstrip()])
+        out.say(f"  {example.kind}: {where.lstrip()}{detail}".rstrip())
     if after is not None:
         left = ", ".join(f"{count:,} {kind}" for kind, count in after.counts.most_common())
         state = f"{left} left" if left else "clean"
-        out.print(f"repaired, and audited again: {state}", highlight=False)
+        out.say(f"repaired, and audited again: {state}")
     elif set(result.counts) - _BY_INGEST - _BY_HAND:
         out.print("next: the same command with --repair; nothing is embedded for it")
     if set(result.counts) & _BY_INGEST:

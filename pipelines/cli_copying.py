@@ -105,11 +105,9 @@ def export_command(
     if as_json:
         print_json(done)
         return
-    out.print(
+    out.say(
         f"{number_of(done['records'], 'record')} of {done['index']} {done['version']} in "
-        f"{number_of(len(done['files']), 'file')}: {to}",
-        highlight=False,
-        soft_wrap=True,
+        f"{number_of(len(done['files']), 'file')}: {to}"
     )
 
 

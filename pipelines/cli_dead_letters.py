@@ -91,12 +91,12 @@ def list_letters(
         shown = group if every else group[:_SHOWN_OF_A_GROUP]
         print_lines(f"  {_line(item.letter)}" for item in shown)
         if len(shown) < len(group):
-            out.print(f"  and {len(group) - len(shown):,} more (--all)")
+            out.say(f"  and {len(group) - len(shown):,} more (--all)")
     what_next = (
         "put right what they died of, then: embedmill dlq replay -c SETTINGS; an ingest takes up "
         "what could not be read, and rows that were changed"
     )
-    print_lines([to_type(what_next)])
+    out.say(to_type(what_next))
 
 
 def _line(letter: DeadLetter) -> str:
@@ -120,7 +120,7 @@ def show(
         print_json(record)
         return
     for key, value in record.items():
-        out.print(f"{key:12} {value}", markup=False, highlight=False, soft_wrap=True)
+        out.say(f"{key:12} {value}")
 
 
 @app.command()

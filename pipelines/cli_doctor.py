@@ -137,4 +137,4 @@ def _fastest(rates: Iterable[Rate]) -> Rate | None:
 
 
 def _print(line: str) -> None:
-    out.print(line, markup=False, highlight=False, soft_wrap=True)
+    out.say(line)

@@ -106,7 +106,7 @@ def _write(path: Path, text: str) -> None:
 
 def _print(found: Evaluation) -> None:
     against = f", against {found.against} (published)" if found.against else ""
-    out.print(f"index {found.index} {found.version}{against}", highlight=False)
+    out.say(f"index {found.index} {found.version}{against}")
     out.print(gates_table(found.results), highlight=False)
     rows = measures(found.results)
     if rows:
@@ -114,13 +114,11 @@ def _print(found: Evaluation) -> None:
     failed = failed_gates(found.results)
     if failed:
         names = ", ".join(result.name for result in failed)
-        out.print(f"{found.version} is not fit to be published: {names}", highlight=False)
+        out.say(f"{found.version} is not fit to be published: {names}")
         if found.beside:
-            print_lines(
-                [f"a run goes on ({found.beside}): what lacks may come with it; look again then"]
-            )
+            out.say(f"a run goes on ({found.beside}): what lacks may come with it; look again then")
     else:
-        out.print(f"{found.version} passes every gate", highlight=False)
+        out.say(f"{found.version} passes every gate")
 
 
 def gates_table(results: tuple[GateResult, ...]) -> Table:
@@ -240,9 +238,9 @@ def _print_parity(contract: QueryContract, embedder: str, parity: Parity) -> Non
     what = f"{contract.version} of index {contract.index} ({contract.canary.recipe.id})"
     if not parity.differences:
         least = min(parity.cosines.values(), default=float(np.nan))
-        print_lines([f"{embedder} embeds queries as {what} expects: cosine at least {least:.6f}"])
+        out.say(f"{embedder} embeds queries as {what} expects: cosine at least {least:.6f}")
     else:
-        print_lines([f"{embedder} does not embed queries as {what} expects:"])
+        out.say(f"{embedder} does not embed queries as {what} expects:")
     print_lines(
         f"  {each.field}: {f'text {each.text!r}: ' if each.text else ''}{each.detail}"
         for each in parity.differences

@@ -28,6 +28,7 @@ from pipelines.cli_options import (
     reports_errors,
     settings_from,
     settings_path,
+    to_type,
 )
 from pipelines.cli_running import (
     AddressOption,
@@ -90,11 +91,7 @@ def ingest(
     ):
         report = run_ingest(settings, executor, options)
     if source is not None and not as_json:
-        err.print(
-            f"search it with: embedmill search QUESTION --config {config} --index {settings.index}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        err.say(to_type("search it with: embedmill search QUESTION -c SETTINGS"))
     finish(report, as_json=as_json, tolerate_dead=tolerate_dead)
 
 
@@ -116,11 +113,9 @@ def compact(
     with running(settings, choices, local=True) as (executor, options):
         done = run_compact(settings, executor, options)
     if done.segments_before:
-        out.print(
-            f"{number_of(done.segments_before, 'segment')} folded into {done.segments_after:,}"
-        )
+        out.say(f"{number_of(done.segments_before, 'segment')} folded into {done.segments_after:,}")
     else:
-        out.print("nothing to fold: the index has no more segments than it needs")
+        out.say("nothing to fold: the index has no more segments than it needs")
 
 
 def _with_source(

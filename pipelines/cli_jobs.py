@@ -139,10 +139,6 @@ def show(
     print_lines(f"{name:16} {_shown(value)}" for name, value in facts.items() if value is not None)
 
 
-def _say(line: str) -> None:
-    print_lines([line])
-
-
 def _shown(value: object) -> str:
     """A fact; of counts by name those that are not 0."""
     if isinstance(value, dict):
@@ -174,18 +170,18 @@ def cancel(
         record = _one(records, key)
         if give_up:
             give_up_job(record, records, clock=_now)
-            _say(f"{key}: given up; its rows are sent, and paid for, again")
+            out.say(f"{key}: given up; its rows are sent, and paid for, again")
             return
         if record.handle is None and record.outcome is None:
-            _say(f"{key}: looking for it at the provider, whose listing may lag by a minute")
+            out.say(f"{key}: looking for it at the provider, whose listing may lag by a minute")
         provider = _provider(settings)
         handle = cancel_job(record, records, provider, clock=_now, sleep=time.sleep)
     if handle is None:
-        _say(f"{key}: given up; it was never submitted, its rows are sent again")
+        out.say(f"{key}: given up; it was never submitted, its rows are sent again")
         return
     kept = provider.limits.cancelled_rows_are_kept
     then = "collects what it did" if kept else "sends its rows again"
-    _say(f"{key}: {handle.job_id} is being cancelled; the next ingest {then}")
+    out.say(f"{key}: {handle.job_id} is being cancelled; the next ingest {then}")
 
 
 def _now() -> datetime:
@@ -215,6 +211,6 @@ def adopt(
                 if listed.fingerprint not in {"", record.intent.fingerprint}:
                     raise RefusedError(f"{provider_job} was submitted for other rows")
                 records.submitted(key, listed.handle)
-                _say(f"{key}: adopted {provider_job}; the next ingest collects it")
+                out.say(f"{key}: adopted {provider_job}; the next ingest collects it")
                 return
     raise RefusedError(f"the provider lists no job {provider_job} since {since:%Y-%m-%d %H:%M}")

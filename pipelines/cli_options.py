@@ -168,7 +168,7 @@ def to_type(text: str) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are, however wide."""
     for line in lines:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.say(line)
 
 
 def exit_status(error: EmbedmillError) -> int:
@@ -188,12 +188,12 @@ def exit_status(error: EmbedmillError) -> int:
 
 def fail(error: EmbedmillError) -> NoReturn:
     """Print an error and what to do next; end the command."""
-    err.print(f"error: {to_type(str(error))}", markup=False, highlight=False, soft_wrap=True)
+    err.say(f"error: {to_type(str(error))}")
     hint = error.hint
     if not hint and isinstance(error, TransientError | OutcomeUnknownError):
         hint = "see whether what did not answer is there, then run the same command again"
     if hint:
-        err.print(f"  next: {to_type(hint)}", markup=False, highlight=False, soft_wrap=True)
+        err.say(f"  next: {to_type(hint)}")
     raise typer.Exit(exit_status(error))
 
 

@@ -33,6 +33,7 @@ from pipelines.cli_options import (
     seconds,
     settings_from,
     settings_path,
+    to_type,
     version_number,
 )
 from pipelines.cli_reading import print_json
@@ -104,11 +105,7 @@ def reembed_command(
         return
     name = rebuilt.version.name
     if not as_json and rebuilt.version.state == "ready":
-        err.print(
-            f"{name} is ready; send readers to it with: embedmill publish --config {config}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        err.say(to_type(f"{name} is ready; send readers to it with: embedmill publish -c SETTINGS"))
     finish(rebuilt.report, as_json=as_json, tolerate_dead=tolerate_dead)
 
 
@@ -116,11 +113,7 @@ def _say_nothing_to_do(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({"status": "nothing-to-do", "index": settings.index})
     else:
-        out.print(
-            f"nothing to do: the published version of {settings.index} has this recipe",
-            highlight=False,
-            soft_wrap=True,
-        )
+        out.say(f"nothing to do: the published version of {settings.index} has this recipe")
 
 
 @reports_errors
@@ -156,7 +149,7 @@ def publish_command(
         done = publish(settings, executor, options, number=number, force=force, tells=plan is None)
     watched = None
     if plan is not None:
-        err.print(f"{done.switch.after.name} is published; watching it", highlight=False)
+        err.say(f"{done.switch.after.name} is published; watching it")
         # Nothing runs meanwhile but the check, and the telling.
         with running(settings, choices, local=True) as (_, options):
             done, watched = watch_and_tell(settings, done, plan, stop=options.stop)
@@ -195,11 +188,11 @@ def rollback_command(
     settings = settings_from(config, overrides, index)
     done = rollback(settings, number=number)
     if number is None and not done.switch.changed:
-        err.print(
-            "an earlier rollback brought readers there; to go on to another version, say which: "
-            f"embedmill rollback NUMBER (see: embedmill versions --config {config})",
-            highlight=False,
-            soft_wrap=True,
+        err.say(
+            to_type(
+                "an earlier rollback brought readers there; to go on to another version, say "
+                "which: embedmill rollback NUMBER -c SETTINGS (see: embedmill versions -c SETTINGS)"
+            )
         )
     _report(settings, done, None, as_json=as_json)
 
@@ -219,11 +212,9 @@ def retire_command(
     number = version_number(version)
     assert number is not None
     given_up = retire(settings, number).version(number)
-    out.print(
+    out.say(
         f"{given_up.name} is given up (its state is {given_up.state}); embedmill prune deletes its "
-        "data in time",
-        highlight=False,
-        soft_wrap=True,
+        "data in time"
     )
 
 
@@ -253,11 +244,11 @@ def prune_command(
     print_lines(f"{kept.name} stays: {reason}" for kept, reason in done.kept)
     verb = "would be deleted" if dry_run else "deleted"
     for gone in done.versions:
-        print_lines([f"{gone.name} {verb}: collection {gone.collection}, {gone.embedding.id}"])
+        out.say(f"{gone.name} {verb}: collection {gone.collection}, {gone.embedding.id}")
     if not done.versions:
-        out.print("no version to delete")
+        out.say("no version to delete")
     if done.files:
-        out.print(f"{number_of(done.files, 'file')} deleted from the workspace", highlight=False)
+        out.say(f"{number_of(done.files, 'file')} deleted from the workspace")
 
 
 def _report(
@@ -273,15 +264,12 @@ def _report(
             print_lines(_watch_lines(watched))
     untold = [delivery for delivery in told if not delivery.delivered]
     for delivery in untold:
-        err.print(
+        err.say(
             f"{delivery.hook} was not told after {number_of(delivery.tries, 'try', 'tries')}: "
-            f"{delivery.error}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+            f"{delivery.error}"
         )
     if untold:
-        err.print("  next: run the same command again: it tells whoever was not told yet")
+        err.say("  next: run the same command again: it tells whoever was not told yet")
     if watched is not None and watched.ended == "rolled-back":
         raise typer.Exit(TAKEN_BACK)
     if watched is not None and watched.ended == "interrupted":

@@ -71,7 +71,7 @@ def search(
         out.print("no hits")
         for key in sorted((conditions or {}).keys() - _OF_PAYLOAD):
             if not key.startswith("metadata."):
-                print_lines([f"  note: no hit has {key!r}; a document's own is metadata.{key}"])
+                out.say(f"  note: no hit has {key!r}; a document's own is metadata.{key}")
     for rank, hit in enumerate(hits, start=1):
         _print_hit(rank, hit)
 
@@ -108,7 +108,7 @@ def _print_hit(rank: int, hit: Hit) -> None:
     out.print(line, soft_wrap=True)
     snippet = " ".join(payload["text"].split())
     cut = snippet if len(snippet) <= _SNIPPET else snippet[:_SNIPPET].rsplit(" ", 1)[0] + " ..."
-    print_lines([f"   {cut}"])
+    out.say(f"   {cut}")
 
 
 @reports_errors
@@ -131,15 +131,15 @@ def status(
         print_json({"run": run, "report": shown, "left": asdict(left), "in_use_by": by})
         return
     if not runs:
-        out.print(f"index {settings.index!r} has had no run yet")
+        out.say(f"index {settings.index!r} has had no run yet")
         return
     for run, report in runs:
         print_lines(map(to_type, _ended(run, by) if report is None else summary(report)))
     waiting = str(left) if left else "no segments between the layers"
-    out.print(f"left: {waiting}", highlight=False)
+    out.say(f"left: {waiting}")
     well = all(report and report.status in {"succeeded", "partial"} for _, report in runs)
     if not by and (left or not well):
-        out.print("  next: run the same ingest again; it goes on where it stopped")
+        out.say("  next: run the same ingest again; it goes on where it stopped")
 
 
 def _last_runs(workspace: Workspace, index: str) -> list[tuple[str, RunReport | None]]:
@@ -173,10 +173,10 @@ def show_recipes(*, config: ConfigOption = DEFAULT_CONFIG, overrides: SetOption 
     from embedmill.settings_file import effective_settings
 
     settings = settings_from(config, overrides)
-    out.print(effective_settings(settings).rstrip(), markup=False, highlight=False, soft_wrap=True)
+    out.say(effective_settings(settings).rstrip())
     chunking, embedding = recipes_of(settings)
-    out.print(f"# chunking recipe: {chunking.id}", markup=False, highlight=False)
-    out.print(f"# embedding recipe: {embedding.id}", markup=False, highlight=False)
+    out.say(f"# chunking recipe: {chunking.id}")
+    out.say(f"# embedding recipe: {embedding.id}")
 
 
 def print_json(value: object) -> None:

@@ -98,7 +98,7 @@ def running(
 
 
 def _notice(text: str) -> None:
-    err.print(to_type(text), markup=False, highlight=False, soft_wrap=True)
+    err.say(to_type(text))
 
 
 def _ray_executor(settings: Settings, address: str | None) -> Executor:

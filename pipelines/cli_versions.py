@@ -58,7 +58,7 @@ def versions(
         print_json([asdict(version) for version in state.versions])
         return
     if not state.versions:
-        out.print(f"index {settings.index!r} has no versions yet")
+        out.say(f"index {settings.index!r} has no versions yet")
         return
     for version in state.versions:
         print_lines(version_lines(version))
@@ -112,7 +112,7 @@ def show(
         return
     print_lines(version_lines(found))
     if found.parent is not None:
-        print_lines([f"    begun beside v{found.parent}"])
+        out.say(f"    begun beside v{found.parent}")
     print_lines(_history_lines(found))
     print_lines(_run_lines([report for report in runs if report is not None]))
     print_lines(_job_lines(found))

@@ -42,6 +42,10 @@ class Terminal(Console):
         with _writable():
             super().print(*objects, **options)
 
+    def say(self, text: str) -> None:
+        """Print text as it is, however wide: a path in brackets is no style of rich's."""
+        self.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def write(self, text: str) -> None:
         """Write a line as it is: for programs, and rich takes seconds for megabytes."""
         if self.quiet:
@@ -60,8 +64,8 @@ class Terminal(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
     def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - rich's own
-        """What every text passes on its way, cells of tables included."""
-        return super().render_str(visible(text), **options)
+        """What every text passes on its way, cells of tables included; ``:key:`` is no emoji."""
+        return super().render_str(visible(text), **{**options, "emoji": False})
 
 
 @contextmanager

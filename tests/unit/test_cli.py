@@ -456,6 +456,9 @@ def test_what_is_to_be_typed_about_another_index_names_it(shell):
     said(shell.ingest("--source", "more.jsonl"), 3, "embedmill dlq list -c s.yaml --index more)")
     told = "embedmill dlq replay -c s.yaml --index more"
     said(shell.run("dlq", "list", "-c", "s.yaml", "--index", "more"), 0, told)
+    other = ("--index", "more", "--set", "embedder.dimension=16", "--local")
+    told = "v2 is ready; send readers to it with: embedmill publish -c s.yaml --index more\n"
+    said(shell.run("reembed", "s.yaml", *other), 3, told)
 
 
 def test_a_folder_of_tables_given_by_path_is_read_by_the_columns_of_the_settings(shell):

@@ -40,6 +40,17 @@ def test_lines_cells_and_log_lines_are_made_visible():
     assert VisibleFormatter("%(message)s").format(record) == r"log \x1b[31m"
 
 
+def test_what_rich_would_take_for_a_style_or_an_emoji_is_said_as_it_is():
+    written = io.StringIO()
+    console = Terminal(file=written, width=20)
+    console.say("embedmill export --to data[old]/:key: and as wide as it likes")
+    assert written.getvalue() == "embedmill export --to data[old]/:key: and as wide as it likes\n"
+    table = Table(box=None)
+    table.add_row(":key:")
+    console.print(table)
+    assert ":key:" in written.getvalue().splitlines()[-1]
+
+
 def test_a_reader_that_goes_away_ends_no_command():
     reading, writing = os.pipe()
     os.close(reading)

@@ -185,7 +185,9 @@ def compared(then: Canary, now: Canary) -> dict[str, float]:
     found: dict[str, float] = {}
     for before, after in ((then.queries, now.queries), (then.documents, now.documents)):
         for name in before.keys() & after.keys():
-            found[name] = min(found.get(name, 1.0), cosine(before[name], after[name]))
+            # numpy's minimum: a NaN stays one, and is below any threshold.
+            alike = cosine(before[name], after[name])
+            found[name] = float(np.minimum(found.get(name, 1.0), alike))
     return found
 
 

@@ -170,3 +170,16 @@ def test_a_run_that_embeds_nothing_asks_nothing_of_the_model(small_index):
     calls.clear()
     index.ingest({"a": "one two"})
     assert calls == []
+
+
+def test_a_vector_without_a_direction_has_moved():
+    class Zeros(Turned):
+        def embed(self, texts, role):
+            found = super().embed(texts, role)
+            return EmbeddedTexts(np.zeros_like(found.vectors))
+
+    workspace = MemoryWorkspace()
+    watched(an_embedder(), workspace).embed(["a"], "document")
+    real = an_embedder()
+    with pytest.raises(ModelDriftError, match="nan"):
+        watched(Zeros(real._real), workspace).embed(["b"], "document")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -72,7 +73,12 @@ class Provenance:
         self._chunks = ChunkLayer(workspace, index, version.chunking.id)
         self._vectors = VectorLayer.of_version(workspace, index, version)
         self._applied = AppliedLayer(workspace, index, version.collection)
-        self._records = JobRecords(workspace, index, version)
+        records = JobRecords(workspace, index, version)
+        # Chunks of one document stand in one segment, and were taken over from a few.
+        self._chunks_of = lru_cache(maxsize=8)(self._chunks.chunks)
+        self._vectors_of = lru_cache(maxsize=8)(self._read_vectors)
+        self._runs_of = lru_cache(maxsize=1)(self._chunks.runs)
+        self._jobs = lru_cache(maxsize=1)(lambda: list(records.all()))
 
     def of(self, doc_id: str, chunk_index: int | None = None) -> Sequence[ChunkOrigin]:
         """Where the chunks of a document come from, or one of them.
@@ -103,7 +109,7 @@ class Provenance:
         return [self._origin(doc_id, key, first + at, at) for at in wanted]
 
     def _origin(self, doc_id: str, key: SegmentKey, row: int, chunk_index: int) -> ChunkOrigin:
-        chunks, _ = self._chunks.chunks(key)
+        chunks, _ = self._chunks_of(key)
         vectors = self._vectors_of(key)
         applied = self._applied.read_if_there(key)
         word, place, note = self._vector(key, row, chunks, vectors)
@@ -118,17 +124,17 @@ class Provenance:
             made_in="" if place is None else f"{place[0]} row {place[1]}",
             job="" if job is None else job.intent.key,
             provider_job="" if job is None or job.handle is None else job.handle.job_id,
-            chunked_by=self._chunks.runs(key)[chunks.column("doc_row")[row].as_py()],
+            chunked_by=self._runs_of(key)[chunks.column("doc_row")[row].as_py()],
             embedded_by="" if vectors is None or vectors.absent[row] else vectors.run_of(row),
             run=applied.run if applied and row not in rejected else "",
             time=applied.time if applied and row not in rejected else "",
             note=note or rejected.get(row, "" if applied else "not in the store yet"),
         )
 
-    def _vectors_of(self, key: SegmentKey) -> SegmentVectors | None:
+    def _read_vectors(self, key: SegmentKey) -> SegmentVectors | None:
         if not self._vectors.exists(key):
             return None
-        _, digest = self._chunks.chunks(key)
+        _, digest = self._chunks_of(key)
         return self._vectors.read(key, digest)
 
     def _vector(
@@ -150,7 +156,7 @@ class Provenance:
         """Follow the places that a vector was taken over from, as far as they are known."""
         numbers = set(self._chunks.committed_of(key.shard))
         while key.number in numbers:
-            chunks, _ = self._chunks.chunks(key)
+            chunks, _ = self._chunks_of(key)
             vectors = self._vectors_of(key)
             taken = vectors is not None and int(vectors.origin[row]) == REUSED
             number = chunks.column("same_as_segment")[row].as_py()
@@ -164,7 +170,7 @@ class Provenance:
         key, row = place
         found = [
             record
-            for record in self._records.all()
+            for record in self._jobs()
             if record.outcome is not None and row in record.intent.rows().get(key, ())
         ]
         return max(found, key=lambda record: record.intent.created, default=None)

@@ -41,14 +41,15 @@ def replay(
     """
     require_local_store(settings, executor.name)
     require_keeper(settings.embedder)
-    stored: dict[int, list[str]] = {}
+    stored: dict[int, dict[str, None]] = {}
     unread: set[str] = set()
     for item in letters:
         letter = item.letter
         if letter.chunk_index < 0:
             unread.add(letter.doc_id or letter.uri)
-        elif letter.doc_id not in stored.setdefault(letter.shard, []):
-            stored[letter.shard].append(letter.doc_id)
+        else:
+            # In the order of the letters, each once.
+            stored.setdefault(letter.shard, {})[letter.doc_id] = None
     splits = build_source(settings).splits() if unread else []
     with open_version(settings, "replay", options or RunOptions()) as version:
         execution = version.execution(executor)
@@ -56,7 +57,7 @@ def replay(
 
         def work(execution: Execution) -> None:
             execution.prepare(splits=splits)
-            execution.redraft(stored)
+            execution.redraft({shard: list(doc_ids) for shard, doc_ids in stored.items()})
             if unread:
                 execution.scan(splits, frozenset(unread))
                 execution.drain()

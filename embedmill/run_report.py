@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -143,7 +145,9 @@ class RunReport:
         )
 
 
-def start_run(workspace: Workspace, index: str, now: str, started: dict[str, object]) -> str:
+def start_run(
+    workspace: Workspace, index: str, now: str, *, pipeline: Pipeline, version: str
+) -> str:
     """Take a run id: the time, or a second after the newest run's; leaves ``started.json``.
 
     Later runs have greater ids, whatever the clocks of their machines say: which of two failures of
@@ -153,8 +157,12 @@ def start_run(workspace: Workspace, index: str, now: str, started: dict[str, obj
         workspace: of the index.
         index: its name.
         now: UTC, ISO 8601.
-        started: what ``status`` shows of a run that has not ended (host, process, version).
+        pipeline: that is run.
+        version: of the index, its name.
     """
+    # For whoever finds a run without a report.
+    process = {"host": socket.gethostname(), "pid": os.getpid()}
+    started = {**process, "pipeline": pipeline, "version": version}
     run = re.sub(r"[^0-9TZ]", "", now.replace("+00:00", "Z"))
     newest = max(filter(_ID.fullmatch, _runs(workspace, index)), default="")
     if newest >= run:

@@ -100,7 +100,9 @@ def copy(
     ) as lease:
         context = RunContext(
             settings=target,
-            run=start_run(workspace, settings.index, utc_now(), {"pipeline": "copy"}),
+            run=start_run(
+                workspace, settings.index, utc_now(), pipeline="copy", version=version.name
+            ),
             version=version.name,
             collection=version.collection,
             chunking=version.chunking,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -140,13 +138,13 @@ class OpenVersion:
 
     def execution(self, executor: Executor, small: SmallRun | None = None) -> Execution:
         """Start a run on it; one that is more than ``small`` goes on over ``options.larger``."""
-        started = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "pipeline": self._pipeline,
-            "version": self._version.name,
-        }
-        run = start_run(self._workspace, self._settings.index, utc_now(), started)
+        run = start_run(
+            self._workspace,
+            self._settings.index,
+            utc_now(),
+            pipeline=self._pipeline,
+            version=self._version.name,
+        )
         self.context = replace(self.context, run=run, by_jobs=self._by_jobs())
         return Execution(
             self.context, executor, self._options, self._pipeline, self._lease, small=small

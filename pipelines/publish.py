@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from embedmill.announcing import Delivery, announce, keep_event
@@ -26,7 +25,6 @@ from embedmill.publishing import (
     switch,
 )
 from embedmill.run_context import utc_now, who
-from embedmill.run_report import read_reports
 from embedmill.settings import Settings
 from embedmill.vector_store import VectorStore, finish_collection
 from embedmill.versioning import built_version, recipe_changes
@@ -99,17 +97,21 @@ def publish(
             require_publishable(target)
             _require_nothing_lacking(settings, executor, options, target)
         results: Sequence[GateResult] = ()
-        with (
-            _refusals_are_told(settings, options.sleep),
-            short_run(settings, "publish", target) as (run, store),
-        ):
-            require_collection(store, target)
-            finish_collection(store, target.collection)
-            if target.state != "published":
-                results = _held_to(gates, settings, manifest, store, target.number)
-                if not force:
-                    _require_passed(settings, manifest, target, results, run)
-            done = _switched(settings, manifest, store, target.number, "published", run)
+        try:
+            with short_run(settings, "publish", target) as (run, store):
+                require_collection(store, target)
+                finish_collection(store, target.collection)
+                if target.state != "published":
+                    results = _held_to(gates, settings, manifest, store, target.number)
+                    if not force:
+                        _require_passed(settings, manifest, target, results, run)
+                done = _switched(settings, manifest, store, target.number, "published", run)
+        except RefusedError as error:
+            if error.code == "gates":
+                # After the store is let go: some of those who are told will want it.
+                hooks, sleep = settings.hooks, options.sleep
+                announce(workspace, settings.index, run, hooks, at=utc_now(), sleep=sleep)
+            raise
     settled = _settled(settings, run, done)
     told = tell(settings, sleep=options.sleep) if tells else ()
     return replace(settled, gates=results, told=told)
@@ -228,19 +230,6 @@ def _require_passed(
         hint="see all figures with: embedmill evaluate SETTINGS; mend what is wrong, change gates "
         "in the settings, or publish all the same with --force",
     )
-
-
-@contextmanager
-def _refusals_are_told(settings: Settings, sleep: Callable[[float], None]) -> Iterator[None]:
-    """Tell of a version that was not let through, after the store is let go."""
-    try:
-        yield
-    except RefusedError as error:
-        if error.code == "gates":
-            workspace = workspace_of(settings)
-            run = next(read_reports(workspace, settings.index))[0]
-            announce(workspace, settings.index, run, settings.hooks, at=utc_now(), sleep=sleep)
-        raise
 
 
 def _switched(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,13 +39,7 @@ def short_run(
 def _reported(settings: Settings, pipeline: Pipeline, version: IndexVersion) -> Iterator[str]:
     workspace = workspace_of(settings)
     now, clock = utc_now(), time.monotonic()
-    started = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "pipeline": pipeline,
-        "version": version.name,
-    }
-    run = start_run(workspace, settings.index, now, started)
+    run = start_run(workspace, settings.index, now, pipeline=pipeline, version=version.name)
 
     def leave(status: RunStatus, error: str = "") -> None:
         report = RunReport(

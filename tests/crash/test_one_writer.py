@@ -244,8 +244,9 @@ def test_a_run_that_was_taken_over_stops(tmp_path):
 def test_a_later_run_has_the_greater_id_whatever_its_clock_says():
     workspace = MemoryWorkspace()
     times = ["2031-05-05T12:00:00+00:00"] * 12 + ["2031-05-05T11:00:00+00:00"]
-    runs = [start_run(workspace, "a", time, {}) for time in times]
+    runs = [start_run(workspace, "a", time, pipeline="ingest", version="v1") for time in times]
     assert runs == sorted(runs)
     assert len(set(runs)) == 13
     assert all(re.fullmatch(r"\d{8}T\d{6}Z", run) for run in runs)
-    assert json.loads(workspace.read(f"indexes/a/runs/{runs[0]}/started.json"))["body"] == {}
+    started = json.loads(workspace.read(f"indexes/a/runs/{runs[0]}/started.json"))["body"]
+    assert (started["pipeline"], started["pid"]) == ("ingest", os.getpid())

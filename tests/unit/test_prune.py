@@ -203,8 +203,8 @@ def test_embedding_jobs_under_way_are_cancelled_first(index):
 def test_old_reports_go_and_what_versions_name_stays(index):
     index.swap(keep={"versions": 0, "days": 0, "runs": 2})
     for _ in range(5):
-        start_run(index.workspace, "small", NOW, {})
-    kept = start_run(index.workspace, "small", NOW, {})
+        start_run(index.workspace, "small", NOW, pipeline="ingest", version="v1")
+    kept = start_run(index.workspace, "small", NOW, pipeline="ingest", version="v1")
     index.workspace.create(f"indexes/small/runs/{kept}/replayed.json", b"{}")
     before = [run for run, _ in read_reports(index.workspace, "small")]
     pruned(index)

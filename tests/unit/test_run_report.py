@@ -38,8 +38,12 @@ def workspace():
     return MemoryWorkspace()
 
 
+def begin(workspace, now=NOW):
+    return start_run(workspace, "an-index", now, pipeline="ingest", version="v1")
+
+
 def test_a_report_reads_back_as_it_was(workspace):
-    start_run(workspace, "an-index", NOW, {})
+    begin(workspace)
     write_report(workspace, REPORT)
     assert list(read_reports(workspace, "an-index")) == [(REPORT.run, REPORT)]
 
@@ -58,13 +62,13 @@ def test_a_report_is_written_once(workspace):
 
 
 def test_a_run_that_has_not_ended_has_no_report(workspace):
-    run = start_run(workspace, "an-index", NOW, {})
+    run = begin(workspace)
     assert list(read_reports(workspace, "an-index")) == [(run, None)]
 
 
 def test_ids_of_runs_grow_whatever_the_clock_says(workspace):
-    runs = [start_run(workspace, "an-index", NOW, {}) for _ in range(12)]
-    runs.append(start_run(workspace, "an-index", "2029-01-01T00:00:00+00:00", {}))
+    runs = [begin(workspace) for _ in range(12)]
+    runs.append(begin(workspace, "2029-01-01T00:00:00+00:00"))
     assert runs == sorted(set(runs))
     assert [run for run, _ in read_reports(workspace, "an-index")] == runs[::-1]
 

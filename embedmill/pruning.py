@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from embedmill.errors import RefusedError
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
+from embedmill.plain_numbers import number_of
 from embedmill.run_report import REPORT_FILES
 from embedmill.vector_store import VectorStore
 from embedmill.version_settings import KeepSettings
@@ -165,14 +166,11 @@ class Pruner:
     def _require_no_open_jobs(self, version: IndexVersion) -> None:
         folder = f"{self._folder}/jobs/{version.chunking.id}/{version.embedding.id}"
         paths = {entry.path for entry in self._workspace.list(folder)}
-        open_jobs = [
-            path
-            for path in paths
-            if path.endswith("/intent.json") and path.replace("intent", "outcome") not in paths
-        ]
+        jobs = {path.rpartition("/")[0] for path in paths if path.endswith("/intent.json")}
+        open_jobs = [job for job in jobs if f"{job}/outcome.json" not in paths]
         if open_jobs:
             raise RefusedError(
-                f"{version.name} has {len(open_jobs)} embedding jobs under way",
+                f"{version.name} has {number_of(len(open_jobs), 'embedding job')} under way",
                 hint="cancel them first: embedmill jobs cancel, with the settings of that version",
             )
 

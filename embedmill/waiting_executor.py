@@ -31,6 +31,9 @@ class WaitingExecutor(InlineExecutor):
         """See :meth:`Executor.add_pool`; what is being built for an earlier run is built before."""
         wait(self._starting)
         self._starting.clear()
+        # Calls that an earlier run did not get to begin are nobody's.
+        for address in [address for address in self._queued if address[0] == pool]:
+            del self._queued[address]
         super().add_pool(pool, specs)
 
     def start(self, pool: str) -> None:

@@ -300,6 +300,15 @@ def test_of_a_worker_that_is_replaced_calls_that_run_end_and_queued_ones_die(wai
     assert Teller.closed == 1
 
 
+def test_calls_that_wait_when_their_pool_is_declared_anew_are_nobodys(waiting):
+    executor, opened = waiting
+    held = [executor.submit("waits", 0, "hold", word) for word in "abc"]
+    executor.add_pool("waits", ())
+    opened.set()
+    assert sorted(all_ends(executor, 2)) == held[:2]
+    assert executor.wait(0) == []
+
+
 def test_closing_lets_what_runs_come_to_its_end(waiting):
     executor, opened = waiting
     held = [executor.submit("waits", 0, "hold", word) for word in "abc"]

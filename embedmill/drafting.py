@@ -19,8 +19,8 @@ from embedmill.parser import ParsedDocument, Parser
 from embedmill.pending_segment import (
     DraftedDocument,
     PendingSegment,
+    StoredDocuments,
     merged_metadata,
-    stored_document,
 )
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey
@@ -202,13 +202,14 @@ class ShardDrafter:
         or in the store. A document that is no longer in the ledger is left out.
         """
         outcome = DraftOutcome()
+        stored = StoredDocuments(self._layer, self._shard)
         for doc_id in doc_ids:
             key = doc_key(doc_id)
             entry = self.ledger.get(key)
             if entry is None:
                 continue
             self._make_room(entry.chunk_count, outcome)
-            self._pending.add(stored_document(self._layer, self._shard, doc_id, entry), key)
+            self._pending.add(stored.read(doc_id, entry), key)
             self.ledger.put(key, entry._replace(segment=self._next, was_known=True))
             self._commit_when_full(outcome)
         self._commit(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import orjson
@@ -122,35 +123,45 @@ def merged_metadata(of_source: str, parsed: ParsedDocument) -> str:
     return canonical_metadata({**parsed.metadata, **orjson.loads(of_source)})
 
 
-def stored_document(
-    layer: ChunkLayer, shard: int, doc_id: str, entry: LedgerEntry
-) -> DraftedDocument:
-    """A document as it stands in its segment, every chunk referring to the vector it has there.
+class StoredDocuments:
+    """Documents of one shard as they stand in their segments; keeps the segments read last."""
 
-    Args:
-        layer: holds the segment.
-        shard: of the document.
-        doc_id: of the document.
-        entry: of the ledger; says which segment.
-    """
-    key = SegmentKey(shard, entry.segment)
-    docs = layer.docs(key)
-    row = docs.column("doc_id").to_pylist().index(doc_id)
-    run = layer.runs(key)[row]
-    document = docs.slice(row, 1).to_pylist()[0]
-    first = document["first_chunk"]
-    chunks, hashes = chunks_of(layer.chunks(key)[0].slice(first, entry.chunk_count))
-    return DraftedDocument(
-        doc_id=doc_id,
-        fingerprint=entry.fingerprint,
-        uri=document["uri"],
-        metadata=document["metadata"],
-        chunks=chunks,
-        hashes=hashes,
-        same_as=[(entry.segment, first + at) for at in range(len(chunks))],
-        previous=entry,
-        run=run,
-    )
+    def __init__(self, layer: ChunkLayer, shard: int) -> None:
+        self._layer = layer
+        self._shard = shard
+        # Many documents of a few segments are asked for.
+        self._segment = lru_cache(maxsize=2)(self._read)
+
+    def read(self, doc_id: str, entry: LedgerEntry) -> DraftedDocument:
+        """A document, every chunk referring to the vector that it has there.
+
+        Args:
+            doc_id: of the document.
+            entry: of the ledger; says which segment.
+        """
+        rows, docs, runs, chunks = self._segment(entry.segment)
+        row = rows[doc_id]
+        document = docs.slice(row, 1).to_pylist()[0]
+        first = document["first_chunk"]
+        stored, hashes = chunks_of(chunks.slice(first, entry.chunk_count))
+        return DraftedDocument(
+            doc_id=doc_id,
+            fingerprint=entry.fingerprint,
+            uri=document["uri"],
+            metadata=document["metadata"],
+            chunks=stored,
+            hashes=hashes,
+            same_as=[(entry.segment, first + at) for at in range(len(stored))],
+            previous=entry,
+            run=runs[row],
+        )
+
+    def _read(self, number: int) -> tuple[dict[str, int], pa.Table, list[str], pa.Table]:
+        """Rows by id, document rows, the runs that cut them, and chunk rows."""
+        key = SegmentKey(self._shard, number)
+        docs = self._layer.docs(key)
+        rows = {doc_id: row for row, doc_id in enumerate(docs.column("doc_id").to_pylist())}
+        return rows, docs, self._layer.runs(key), self._layer.chunks(key)[0]
 
 
 def chunks_of(rows: pa.Table) -> tuple[list[Chunk], list[bytes]]:

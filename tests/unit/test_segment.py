@@ -14,7 +14,7 @@ from embedmill.document import text_hash
 from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
 from embedmill.ledger import LedgerEntry
 from embedmill.parquet_files import digest_of, to_parquet
-from embedmill.pending_segment import DraftedDocument, PendingSegment, stored_document
+from embedmill.pending_segment import DraftedDocument, PendingSegment, StoredDocuments
 from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.segment_records import CHUNK_COLUMNS
 from embedmill.testing.memory_workspace import MemoryWorkspace
@@ -76,9 +76,10 @@ def test_documents_and_chunks_read_back_as_they_were(texts_of):
     layer = ChunkLayer(MemoryWorkspace(), "an-index", "chunking")
     drafted = [document(f"d{n} é", texts) for n, texts in enumerate(texts_of)]
     commit(layer, drafted)
+    stored = StoredDocuments(layer, KEY.shard)
     for before in drafted:
         entry = LedgerEntry(before.fingerprint, len(before.chunks), KEY.number, False)
-        after = stored_document(layer, KEY.shard, before.doc_id, entry)
+        after = stored.read(before.doc_id, entry)
         assert after.chunks == before.chunks
         assert after.hashes == before.hashes
         assert (after.uri, after.metadata) == (before.uri, before.metadata)

@@ -28,7 +28,7 @@ from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
 from pipelines.terminal import Terminal, VisibleFormatter
 
-# Exit statuses, documented in the README.
+# Exit statuses; docs/operations.md says what each means.
 OK, UNEXPECTED, USAGE, DEAD_LETTERS, REFUSED, FAILED, LOCKED = range(7)
 FINDINGS, WAITING, WITHHELD, UNTOLD, TAKEN_BACK, INTERRUPTED = 7, 8, 9, 10, 11, 75
 _BY_CODE = {"interrupted": INTERRUPTED, DeletionsWithheldError.code: WITHHELD}

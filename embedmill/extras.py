@@ -9,12 +9,12 @@ from embedmill.errors import MissingExtraError
 
 
 @contextmanager
-def extra(what: str, requirement: str, modules: tuple[str, ...]) -> Iterator[None]:
+def extra(what: str, install: str, modules: tuple[str, ...]) -> Iterator[None]:
     """Say what to install when one of ``modules`` is not there; else nothing is caught.
 
     Args:
         what: needs it: ``this store``.
-        requirement: for pip, quoted for a shell.
+        install: what to type.
         modules: that are imported within.
 
     Raises:
@@ -27,5 +27,5 @@ def extra(what: str, requirement: str, modules: tuple[str, ...]) -> Iterator[Non
             raise
         raise MissingExtraError(
             f"{what} needs the module {error.name}, which is not installed",
-            hint=f"pip install {requirement}",
+            hint=install,
         ) from error

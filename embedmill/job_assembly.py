@@ -18,6 +18,7 @@ from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import JobPolicy
 from embedmill.errors import RefusedError, SettingsError
+from embedmill.extras import extra
 from embedmill.job_desk import JobParts
 from embedmill.job_packing import Packer
 from embedmill.job_records import JobRecords
@@ -58,6 +59,8 @@ KNOWN_TEXTS = (
 )
 
 
+# What their adapters import that not every installation has.
+_MODULES = ("openai", "httpx2", "fastavro", "msgspec", "pybase64", "simdjson", "urllib3")
 # Settings of embedders whose provider has jobs.
 HAVING_JOBS = (OpenAIEmbedderSettings, VoyageEmbedderSettings, CohereEmbedderSettings)
 
@@ -100,8 +103,17 @@ def build_provider(
         read_retries: how often a question that fails is repeated within one call.
 
     Raises:
+        MissingExtraError: an optional package is not installed.
         SettingsError: the embedder has no jobs, or its key is not set.
     """
+    # The extras are called as the kinds are.
+    with extra("sending embedding jobs", f"pip install 'embedmill[{settings.kind}]'", _MODULES):
+        return _built_provider(settings, recipe, read_retries)
+
+
+def _built_provider(
+    settings: EmbedderSettings, recipe: EmbeddingRecipe, read_retries: int
+) -> tuple[BatchEmbeddingProvider, LineTemplate]:
     if isinstance(settings, OpenAIEmbedderSettings):
         from embedmill.batch_providers.openai import OpenAIBatchProvider
         from embedmill.batch_providers.openai_limits import limits_of, request_template

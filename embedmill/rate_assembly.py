@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from embedmill.budget_keeper import BudgetKeeper, LocalKeeper
 from embedmill.counts import RateUse
-from embedmill.errors import MissingExtraError
+from embedmill.extras import extra
 from embedmill.rate_budget import NANO, SECOND, Limits
 from embedmill.rate_budget_settings import (
     OneRunSettings,
@@ -155,13 +155,9 @@ def account_of(settings: RemoteEmbedderSettings) -> str:
 
 
 def _redis_keeper(redis: RedisSettings, name: str, limits: Limits) -> RedisKeeper:
-    try:
+    with extra("a rate budget in Redis", "pip install 'embedmill[redis]'", ("redis",)):
         from embedmill.redis_budget import RedisKeeper
-    except ImportError as error:
-        raise MissingExtraError(
-            "a rate budget in Redis needs the package redis",
-            hint="pip install 'embedmill[redis]'",
-        ) from error
+
     return RedisKeeper(redis, name, limits)
 
 

@@ -110,22 +110,22 @@ def build_embedder(  # noqa: PLR0911, one for each kind
 
             return LocalEmbedder(settings, recipe)
         case OpenAIEmbedderSettings():
-            with extra("this embedder", "'embedmill[openai]'", _REMOTE):
+            with extra("this embedder", "pip install 'embedmill[openai]'", _REMOTE):
                 from embedmill.embedders.openai import openai_embedder
 
             return openai_embedder(settings, recipe, limiter or own_limiter(settings))
         case CompatibleEmbedderSettings():
-            with extra("this embedder", "'embedmill[openai]'", _REMOTE):
+            with extra("this embedder", "pip install 'embedmill[openai]'", _REMOTE):
                 from embedmill.embedders.openai import compatible_embedder
 
             return compatible_embedder(settings, recipe, limiter or own_limiter(settings))
         case VoyageEmbedderSettings():
-            with extra("this embedder", "'embedmill[voyage]'", _REMOTE):
+            with extra("this embedder", "pip install 'embedmill[voyage]'", _REMOTE):
                 from embedmill.embedders.voyage import voyage_embedder
 
             return voyage_embedder(settings, recipe, limiter or own_limiter(settings))
         case CohereEmbedderSettings():
-            with extra("this embedder", "'embedmill[cohere]'", _REMOTE):
+            with extra("this embedder", "pip install 'embedmill[cohere]'", _REMOTE):
                 from embedmill.embedders.cohere import cohere_embedder
 
             return cohere_embedder(settings, recipe, limiter or own_limiter(settings))

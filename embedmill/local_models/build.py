@@ -10,6 +10,7 @@ from typing import assert_never
 from embedmill.embedders.model_files import ModelDescription
 from embedmill.embedders.model_location import INSTALL_LOCAL
 from embedmill.errors import MissingExtraError, SettingsError
+from embedmill.extras import extra
 from embedmill.local_model import Backend, LocalModel
 from embedmill.local_models.encoder_weights import UnsupportedModelError
 from embedmill.local_models.self_check import check_once
@@ -20,6 +21,8 @@ from embedmill.settings import SentenceTransformersSettings
 log = logging.getLogger(__name__)
 INSTALL_CPU = "pip install 'embedmill[cpu]'"
 INSTALL_ONNX = "pip install 'embedmill[onnx]'"
+# What needs a backend.
+_WHAT = "embedder.backend"
 _PACKAGES: dict[Backend, str] = {
     "openvino": "openvino",
     "torch": "torch",
@@ -84,16 +87,14 @@ def _load(
         case "torch":
             return _load_torch(model, settings, recipe)
         case "openvino":
-            try:
+            with extra(_WHAT, INSTALL_CPU, ("openvino",)):
                 from embedmill.local_models.openvino_loading import load_openvino
-            except ModuleNotFoundError as error:
-                raise _missing(error, {"openvino"}, INSTALL_CPU) from error
+
             return load_openvino(model, recipe, settings.streams)
         case "onnx":
-            try:
+            with extra(_WHAT, INSTALL_ONNX, ("onnxruntime",)):
                 from embedmill.local_models.onnx import OnnxModel
-            except ModuleNotFoundError as error:
-                raise _missing(error, {"onnxruntime"}, INSTALL_ONNX) from error
+
             loaded = OnnxModel(model)
             check_once(loaded, model, recipe, version("onnxruntime"))
             return loaded
@@ -104,21 +105,11 @@ def _load(
 def _load_torch(
     model: ModelDescription, settings: SentenceTransformersSettings, recipe: EmbeddingRecipe
 ) -> LocalModel:
-    try:
+    with extra(_WHAT, INSTALL_LOCAL, ("torch", "sentence_transformers")):
         from embedmill.local_models.torch_loading import load_torch
 
         loaded = load_torch(model, settings.device, recipe)
-    except ModuleNotFoundError as error:
-        raise _missing(error, {"torch", "sentence_transformers"}, INSTALL_LOCAL) from error
     device = loaded.device_facts()
     if device and not settings.batch_size:
         loaded.take_best_batch([recipe.revision, recipe.dtype, *device])
     return loaded
-
-
-def _missing(error: ModuleNotFoundError, packages: set[str], install: str) -> MissingExtraError:
-    if error.name not in packages:
-        raise error
-    return MissingExtraError(
-        f"embedder.backend needs {error.name}, which is not installed", hint=install
-    )

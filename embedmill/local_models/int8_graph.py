@@ -12,7 +12,7 @@ import openvino as ov
 from embedmill.embedder import Vectors
 from embedmill.embedders.model_files import ModelDescription
 from embedmill.embedders.model_tokenizer import load_tokenizer
-from embedmill.errors import MissingExtraError
+from embedmill.extras import extra
 from embedmill.local_model import Integers, padded
 
 # Changes with the texts or the way of quantising: other int8 vectors are another recipe.
@@ -65,13 +65,9 @@ def int8_graph(graph: ov.Model, model: ModelDescription) -> tuple[ov.Model, str]
     """
     # It would tell its makers over the network that it is used.
     os.environ.setdefault("NNCF_CI", "1")
-    try:
+    with extra("embedder.dtype int8", "pip install 'embedmill[int8]'", ("nncf",)):
         import nncf
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "embedder.dtype int8 needs nncf to calibrate, which is not installed",
-            hint="pip install 'embedmill[int8]'",
-        ) from error
+
     logging.getLogger("nncf").setLevel(logging.ERROR)
     batches = list(_batches(model))
     calibrating, others = batches[::2], batches[1::2]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import assert_never
 
-from embedmill.errors import MissingExtraError
+from embedmill.extras import extra
 from embedmill.pinecone_settings import PineconeSettings
 from embedmill.plugins import StorePluginSettings, store_of
 from embedmill.qdrant_settings import QdrantServerSettings
@@ -19,6 +17,12 @@ from embedmill.settings import (
 from embedmill.throttle import RequestPace, at_once
 from embedmill.vector_store import StoreLimits, VectorStore
 from embedmill.weaviate_settings import WeaviateSettings
+
+# What to type, and the modules that are there then.
+_QDRANT_EDGE = 'pip install "qdrant-edge-py>=0.9,<0.10"', ("qdrant_edge",)
+_QDRANT = "pip install 'embedmill[qdrant]'", ("qdrant_client", "httpx", "grpc")
+_PINECONE = "pip install 'embedmill[pinecone]'", ("pinecone", "httpx")
+_WEAVIATE = "pip install 'embedmill[weaviate]'", ("weaviate", "httpx", "grpc")
 
 
 def open_store(  # noqa: PLR0911, one for each kind
@@ -37,22 +41,22 @@ def open_store(  # noqa: PLR0911, one for each kind
     """
     match settings:
         case QdrantEmbeddedSettings():
-            with _extra("qdrant_edge", '"qdrant-edge-py>=0.9,<0.10"'):
+            with extra("this store", *_QDRANT_EDGE):
                 from embedmill.vector_stores.qdrant_embedded import QdrantEmbeddedStore
 
             return QdrantEmbeddedStore(settings)
         case QdrantServerSettings():
-            with _extra("qdrant_client", "'embedmill[qdrant]'", also=("httpx", "grpc")):
+            with extra("this store", *_QDRANT):
                 from embedmill.vector_stores.qdrant import QdrantStore
 
             return QdrantStore(settings, pace=pace)
         case PineconeSettings():
-            with _extra("pinecone", "'embedmill[pinecone]'", also=("httpx",)):
+            with extra("this store", *_PINECONE):
                 from embedmill.vector_stores.pinecone import PineconeStore
 
             return PineconeStore(settings, pace=pace)
         case WeaviateSettings():
-            with _extra("weaviate", "'embedmill[weaviate]'", also=("httpx", "grpc")):
+            with extra("this store", *_WEAVIATE):
                 from embedmill.vector_stores.weaviate import WeaviateStore
 
             return WeaviateStore(settings, pace=pace)
@@ -74,7 +78,7 @@ def store_limits(settings: StoreSettings) -> StoreLimits:  # noqa: PLR0911, one 
     """What one write to that store may hold, without opening it."""
     match settings:
         case QdrantEmbeddedSettings():
-            with _extra("qdrant_edge", '"qdrant-edge-py>=0.9,<0.10"'):
+            with extra("this store", *_QDRANT_EDGE):
                 from embedmill.vector_stores.qdrant_embedded import QDRANT_EMBEDDED_LIMITS
 
             return QDRANT_EMBEDDED_LIMITS
@@ -83,7 +87,7 @@ def store_limits(settings: StoreSettings) -> StoreLimits:  # noqa: PLR0911, one 
 
             return qdrant_limits(settings)
         case PineconeSettings():
-            with _extra("pinecone", "'embedmill[pinecone]'", also=("httpx",)):
+            with extra("this store", *_PINECONE):
                 from embedmill.vector_stores.pinecone import pinecone_limits
 
             return pinecone_limits(settings)
@@ -103,16 +107,3 @@ def store_limits(settings: StoreSettings) -> StoreLimits:  # noqa: PLR0911, one 
             return store_of(settings).limits(settings)
         case _:
             assert_never(settings)
-
-
-@contextmanager
-def _extra(module: str, requirement: str, also: tuple[str, ...] = ()) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name not in {module, *also}:
-            raise
-        raise MissingExtraError(
-            f"this store needs the module {module}, which is not installed",
-            hint=f"pip install {requirement}",
-        ) from error

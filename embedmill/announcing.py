@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from embedmill.errors import SettingsError
 from embedmill.run_report import run_folder
 from embedmill.sealed_json import sealed, unsealed
 from embedmill.settings_file import resolve_secret
+from embedmill.user_commands import command_problem
 from embedmill.version_settings import CommandHookSettings, HookSettings, WebhookSettings
 from embedmill.workspace import Workspace, create_once
 
@@ -141,7 +141,7 @@ def _told(hook: HookSettings, body: bytes, at: str) -> str:
         case WebhookSettings():
             return _posted(hook, body, at)
         case CommandHookSettings():
-            return _run(hook, body)
+            return command_problem(hook.command, timeout_s=hook.timeout_s, given=body)
         case _:
             assert_never(hook)
 
@@ -179,16 +179,3 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirects)
-
-
-def _run(hook: CommandHookSettings, body: bytes) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603 - the settings say which command
-            hook.command, input=body, capture_output=True, timeout=hook.timeout_s, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{type(error).__name__}: {error}"
-    if done.returncode == 0:
-        return ""
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"status {done.returncode}" + (f": {said[-1][:200]}" if said else "")

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from typing import TypeAlias
 from urllib import error, request
 
@@ -125,7 +126,7 @@ def _post(url: str, body: dict[str, object], key: str | None) -> object:
     except error.HTTPError as refusal:
         said = redacted(refusal.read(500).decode("utf-8", "replace"))
         raise RefusedError(f"{url} answers with status {refusal.code}: {said}") from refusal
-    except OSError as trouble:
+    except (OSError, HTTPException) as trouble:
         raise TransientError(
             f"{url} cannot be reached: {trouble}", hint="start the service, then run it again"
         ) from trouble

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from embedmill.assembly import workspace_of
+from embedmill.errors import OutcomeUnknownError, TransientError
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.publishing import version_before
 from embedmill.settings import Settings
+from embedmill.user_commands import command_problem
 from pipelines.publish import Publication, rollback, tell
 
 log = logging.getLogger(__name__)
@@ -57,21 +57,7 @@ class Watched:
 
 def run_check(command: str, environment: Mapping[str, str], timeout_s: float) -> str:
     """Run a check; what went wrong, or nothing."""
-    try:
-        done = subprocess.run(  # noqa: S602 - a person typed it for the shell
-            command,
-            shell=True,
-            env={**os.environ, **environment},
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {timeout_s:g} s"
-    if done.returncode == 0:
-        return ""
-    said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-    return f"status {done.returncode}" + (f": {said[-1][:200]}" if said else "")
+    return command_problem(command, timeout_s=timeout_s, variables=environment)
 
 
 def watch_and_tell(
@@ -142,8 +128,7 @@ def watch(
     while True:
         if stop is not None and stop.is_set():
             return Watched(checks, failed, None, "interrupted")
-        now = manifest.read().published
-        if now is None or now.number != published.number:
+        if _is_overtaken(manifest, published):
             return Watched(checks, failed, None, "overtaken")
         began = clock()
         problem = check(plan.command, variables, plan.every_s)
@@ -151,12 +136,31 @@ def watch(
         failed, in_a_row = (failed + 1, in_a_row + 1) if problem else (failed, 0)
         if problem:
             log.warning("check %d of %s failed: %s", checks, published.name, problem)
-        if in_a_row >= plan.failures:
-            back = version_before(manifest.read(), published)
-            return Watched(
-                checks, failed, rollback(settings, number=back.number, tells=False), "rolled-back"
-            )
+        if in_a_row >= plan.failures and (back := _taken_back(settings, manifest, published)):
+            return Watched(checks, failed, back, "rolled-back")
         rest = max(0.0, plan.every_s - (clock() - began))
         if clock() + rest > deadline:
             return Watched(checks, failed, None, "time")
         sleep(rest)
+
+
+def _is_overtaken(manifest: Manifest, published: IndexVersion) -> bool:
+    """Whether readers were sent elsewhere; a manifest that does not answer says nothing."""
+    try:
+        now = manifest.read().published
+    except TransientError as error:
+        log.warning("the manifest could not be read, the watch goes on: %s", error)
+        return False
+    return now is None or now.number != published.number
+
+
+def _taken_back(
+    settings: Settings, manifest: Manifest, published: IndexVersion
+) -> Publication | None:
+    """The rollback; None when something does not answer: it waits for the next check."""
+    try:
+        back = version_before(manifest.read(), published)
+        return rollback(settings, number=back.number, tells=False)
+    except (TransientError, OutcomeUnknownError) as error:
+        log.warning("readers could not be taken back, tried again after the next check: %s", error)
+        return None

@@ -2,9 +2,11 @@
 
 import threading
 
+import psutil
 import pytest
 
-from embedmill.errors import SettingsError
+from embedmill.errors import SettingsError, TransientError
+from embedmill.manifest import Manifest
 from pipelines.cli_options import seconds
 from pipelines.watch import WatchPlan, run_check, watch
 
@@ -77,6 +79,34 @@ def test_a_check_is_a_command_for_the_shell():
     assert run_check('test "$EMBEDMILL_VERSION" = 2', {"EMBEDMILL_VERSION": "2"}, 10) == ""
     assert run_check("echo broken >&2; exit 3", {}, 10) == "status 3: broken"
     assert run_check("sleep 60", {}, 0.2) == "no answer within 0.2 s"
+
+
+def test_a_check_that_hangs_is_ended_with_all_that_it_has_started(tmp_path):
+    started = tmp_path / "started"
+    assert run_check(f"sleep 60 & echo $! > {started}; wait", {}, 1.0) == "no answer within 1 s"
+    child = int(started.read_text())
+    # Killed; whose it is now has yet to ask for its status.
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_does_not_answer_for_a_moment_ends_no_watch(index, monkeypatch):
+    real, silent = Manifest.read, []
+
+    def read(self):
+        if silent:
+            silent.pop()
+            raise TransientError("no answer")
+        return real(self)
+
+    def down_and_silent():
+        silent.append(True)
+        return "down"
+
+    monkeypatch.setattr(Manifest, "read", read)
+    # First when it is looked whether somebody else has moved readers, then at the rollback.
+    done, _ = watched(index, [down_and_silent, "down", down_and_silent, "down"])
+    assert (done.checks, done.ended) == (4, "rolled-back")
+    assert index.manifest.published.number == 1
 
 
 @pytest.mark.parametrize(("text", "number"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])

@@ -43,11 +43,7 @@ def folder_of(index: str, collection: str, store: str, committed: Mapping[int, l
 
 def live_count(chunks: ChunkLayer) -> int:
     """Chunks of all documents, those without a vector too."""
-    total = 0
-    for shard in chunks.committed():
-        ledger, _ = Ledger.fold(chunks, shard)
-        total += sum(entry.chunk_count for _, entry in ledger.entries())
-    return total
+    return sum(Ledger.fold(chunks, shard)[0].chunk_total() for shard in chunks.committed())
 
 
 class ImportFiles:

@@ -105,7 +105,12 @@ def lock_folder(folder: Path) -> int:
         holder = os.pread(descriptor, 4096, 0)
         os.close(descriptor)
         raise _locked(folder, holder) from error
-    write_holder(descriptor, os.getpid())
+    try:
+        write_holder(descriptor, os.getpid())
+    except OSError:
+        # A full disk: who tries again in this process is not refused for it.
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 
 from embedmill.assembly import workspace_of
@@ -128,21 +129,30 @@ def test_a_lease_file_that_was_spoilt_by_hand_is_judged_by_its_heartbeat(content
     assert lease_of(workspace, sleep=no_time).number == 2
 
 
-def gone():
-    """The number of a process that has ended."""
+def never(seconds):
+    raise AssertionError("waited for a process of this machine")
+
+
+def test_a_holder_of_this_machine_that_has_ended_is_not_waited_for():
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        return process.pid
-
-
-@pytest.mark.parametrize("who", ["a process that has ended", "one with a later one's number"])
-def test_a_holder_of_this_machine_that_is_gone_is_not_waited_for(who):
+        pass
     workspace = MemoryWorkspace()
-    held(workspace, **({"pid": gone()} if "ended" in who else {"process_started": 1.0}))
-
-    def never(seconds):
-        raise AssertionError("waited for a dead process")
-
+    held(workspace, pid=process.pid)
     assert lease_of(workspace, sleep=never).number == 2
+
+
+def test_a_later_process_with_the_holders_number_holds_nothing():
+    # A process that is not this one, and lives until its input ends.
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        started = psutil.Process(process.pid).create_time()
+        workspace = MemoryWorkspace()
+        held(workspace, pid=process.pid, process_started=started)
+        with pytest.raises(IndexLockedError, match=f"process {process.pid} on"):
+            lease_of(workspace, sleep=never)
+        workspace = MemoryWorkspace()
+        held(workspace, pid=process.pid, process_started=started - 3600)
+        assert lease_of(workspace, sleep=never).number == 2
+        process.kill()
 
 
 def test_of_two_that_take_at_once_one_wins():

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embedmill.applying import SegmentApplier
+from embedmill.assembly import store_of
 from embedmill.document import RECORD_NAMESPACE, record_id
 from embedmill.embedder import EmbeddedTexts
-from embedmill.errors import PermanentError, TransientError
+from embedmill.errors import PermanentError, ShardOwnedElsewhereError, TransientError
+from embedmill.segment import SegmentKey
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
 from embedmill.vector_store import Rejection
 
@@ -191,6 +194,27 @@ def test_a_call_that_has_used_up_its_time_goes_on_in_the_next(watched, monkeypat
     sent = [ids for what, ids in index.log if what == "upsert"]
     assert [len(ids) for ids in sent] == [3, 3, 3, 1]
     assert index.ids() == index.expected_ids()
+
+
+def test_a_segment_that_another_run_has_applied_is_left_to_that_run(watched):
+    index = watched()
+    index.ingest({"a": "one two"})
+    index.log.clear()
+    [(shard, [number])] = index.applied.committed().items()
+    with index.seams():
+        applier = SegmentApplier(
+            index.chunks,
+            index.vectors,
+            index.applied,
+            store_of(index.settings),
+            index.version.collection,
+            now=lambda: "now",
+            run="another",
+            bury=lambda *_: None,
+        )
+        with pytest.raises(ShardOwnedElsewhereError, match=r"run \d+T\d+Z has applied"):
+            applier.apply(SegmentKey(shard, number), None)
+    assert index.log == []
 
 
 def test_payloads_carry_what_a_reader_needs(watched):

@@ -20,6 +20,8 @@ from embedmill.manifest import Manifest
 from embedmill.publishing import mirror, switch
 from embedmill.run_report import read_reports
 from pipelines.cli_options import version_number
+from pipelines.prune import prune
+from pipelines.run_options import RunOptions
 
 TEXTS = {"a": "one two three", "b": "red green blue"}
 OLD, NEW = ({"kind": "hashing", "dimension": n} for n in (8, 12))
@@ -146,6 +148,20 @@ def test_rolling_back_twice_goes_no_further_and_a_version_may_be_named(index):
     assert index.rollback(1).switch.changed
     assert index.publish().switch.after.number == 2
     assert index.rollback().switch.after.number == 1
+
+
+def test_there_is_no_way_back_to_what_readers_were_taken_away_from(index):
+    index.publish()
+    index.rollback()
+    index.swap(embedder={"kind": "hashing", "dimension": 10})
+    index.reembed()
+    index.publish()
+    with index.seams():
+        prune(index.settings, RunOptions(), number=1)
+    # Of those that are left, v2 was found wanting; by its number it can be had.
+    with pytest.raises(RefusedError, match="no earlier version"):
+        index.rollback()
+    assert index.rollback(2).switch.after.number == 2
 
 
 def test_rolling_back_waits_for_neither_sync_nor_build(index):

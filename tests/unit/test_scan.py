@@ -199,6 +199,24 @@ def test_rows_that_end_their_workers_are_found_and_no_others(new_clock, shape, p
     assert set(run.rows(0)) | set(run.rows(1)) == set(rows) - bad
 
 
+def test_a_row_in_whose_hands_a_worker_dies_once_is_not_to_blame(clock):
+    """Once with its block, and once alone: that may be an accident."""
+    splits, rows = cut([[6]])
+    accidents = [True, True]
+
+    def accident(call):
+        if call.method != "draft":
+            return None
+        mine, only, _ = call.arguments
+        start, end = only or (0, len(mine))
+        return "die" if 2 in mine[start:end] and accidents and accidents.pop() else None
+
+    run = Run(splits, clock, accident=accident).go()
+    assert accidents == []
+    assert run.scan.counts.dead == 0
+    assert set(run.rows(0)) | set(run.rows(1)) == set(rows)
+
+
 def test_a_source_is_not_read_to_its_end_when_nobody_is_left_to_take_it(clock):
     """With one shard worker, its death starts the scan again at once."""
     splits, _ = cut([[1] * 50])

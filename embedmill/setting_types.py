@@ -20,6 +20,8 @@ from embedmill.redaction import secret_in
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 SECRET_PATTERN = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"  # noqa: S105 (the form of a reference)
 
+MOST = 2**63 - 1
+
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 # "${NAME}": the settings carry the name of an environment variable, never what is in it.
@@ -53,6 +55,14 @@ class Frozen(BaseModel):
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str):
                 _refuse_secret(text)
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _no_number_of_more_than_64_bits(cls, value: object) -> object:
+        # Neither stores nor files can hold one.
+        if isinstance(value, int) and value > MOST:
+            raise PydanticCustomError("too_large", "must be at most {most}", {"most": MOST})
         return value
 
 

@@ -45,7 +45,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
     *,
     config: ConfigOption = DEFAULT_CONFIG,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, max=100_000, help="How many hits.")] = 5,
     where: Annotated[
         list[str] | None,
         typer.Option(

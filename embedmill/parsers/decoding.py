@@ -118,8 +118,8 @@ def _binary(offset: int) -> PermanentError:
     return PermanentError(
         f"NUL at offset {offset}: binary, or UTF-16 without a byte order mark",
         code="binary",
-        hint="leave it out of the source, or set `source.fallback_encoding` (utf-16-le): the next "
-        "ingest reads it with that",
+        hint="leave it out of the source; a file in UTF-16 (source.kind: files) is read by the "
+        "next ingest with `source.fallback_encoding` (utf-16-le)",
     )
 
 

@@ -93,12 +93,15 @@ def _refuse_surrogates(text: str, what: str, *, code: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         number = ord(text[error.start])
-        # Undecodable bytes travel as U+DC80 to U+DCFF.
-        problem = f"byte 0x{number - 0xDC00:02x}" if number >= 0xDC80 else f"U+{number:04X}"
+        # Undecodable bytes travel as U+DC80 to U+DCFF; anything else stands in the row as it is.
+        is_byte = 0xDC80 <= number <= 0xDCFF
+        problem = f"byte 0x{number - 0xDC00:02x}" if is_byte else f"U+{number:04X}"
         raise PermanentError(
             f"the {what} is not valid UTF-8: {problem} at character {error.start}",
             code=code,
-            hint="set `source.encoding`",
+            hint="mend the row, or (text files) set `source.encoding`"
+            if is_byte
+            else "mend the row",
         ) from error
 
 

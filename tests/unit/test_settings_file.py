@@ -203,6 +203,11 @@ def test_an_override_that_cannot_be_used_says_why(problems, override, said):
         ),
         (
             "max_tokens: 200",
+            "max_tokens: 99999999999999999999",
+            "my.yaml:9: chunker.max_tokens: must be at most 9223372036854775807",
+        ),
+        (
+            "max_tokens: 200",
             "max_tokens: 20\n  overlap: 20",
             "my.yaml:7: chunker: overlap (20) must be less than max_tokens (20)",
         ),

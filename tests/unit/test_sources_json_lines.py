@@ -114,6 +114,15 @@ def test_a_value_that_is_no_id_is_an_error(tmp_path, value, code):
     assert (row.doc_id, row.content, row.error_code) == ("", None, code)
 
 
+def test_bytes_of_another_encoding_are_told_from_half_a_pair(tmp_path):
+    content = b'{"id":"a","text":"caf\xe9"}\n{"id":"b","text":"\\udfff"}'
+    byte, half = read_lines(tmp_path, content)
+
+    assert "byte 0xe9 at character 3" in byte.error_message
+    assert "set `source.encoding`" in byte.error_message
+    assert "U+DFFF at character 0; mend the row" in half.error_message
+
+
 def test_a_row_without_id_or_text_tells_what_it_has(tmp_path):
     no_id, no_text = read_lines(tmp_path, b'{"sku":1,"name":"n"}\n{"id":"a","name":"n"}')
 

@@ -10,6 +10,8 @@ from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import FORMAT, SegmentKey
 from embedmill.workspace import Workspace, require
 
+_AGAIN = "run embedmill ingest SETTINGS: the store is given the segment again"
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -54,7 +56,7 @@ class AppliedLayer(NumberedFiles):
     def read(self, key: SegmentKey) -> Applied:
         """What was recorded of an applied segment."""
         path = self._path(key)
-        return self._parsed(require(self._workspace, path), path)
+        return self._parsed(require(self._workspace, path, again=_AGAIN), path)
 
     def read_if_there(self, key: SegmentKey) -> Applied | None:
         """What was recorded, or None when the segment is not applied yet."""
@@ -71,8 +73,8 @@ class AppliedLayer(NumberedFiles):
         return found.records
 
     def _parsed(self, data: bytes, path: str) -> Applied:
-        again = f"delete {path} and run embedmill ingest: the store is given the segment again"
-        body = unsealed(data, path, remedy=again)
+        place = f"{self._workspace.url}/{path}"
+        body = unsealed(data, place, remedy=f"delete it and {_AGAIN}")
         return Applied(
             upserted=body["upserted"],
             deleted=body["deleted"],

@@ -102,7 +102,7 @@ class CanaryLayer:
         """
         path = self._path(recipe)
         data = self._workspace.read(path)
-        return None if data is None else _parsed(data, path, recipe)
+        return None if data is None else _parsed(data, self._place(path), recipe)
 
     def keep(self, canary: Canary) -> Canary:
         """Keep a canary, unless another process was first.
@@ -113,7 +113,10 @@ class CanaryLayer:
         path = self._path(canary.recipe)
         if create_once(self._workspace, path, sealed(canary.to_json())):
             return canary
-        return _parsed(require(self._workspace, path), path, canary.recipe)
+        return _parsed(require(self._workspace, path), self._place(path), canary.recipe)
+
+    def _place(self, path: str) -> str:
+        return f"{self._workspace.url}/{path}"
 
     def _path(self, recipe: EmbeddingRecipe) -> str:
         return f"{self._folder}/{recipe.id}.json"

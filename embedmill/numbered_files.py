@@ -32,6 +32,10 @@ class NumberedFiles:
         paths = self._paths(f"/s{shard:04d}")
         return numbers_in(paths, re.escape(self._ending)).get(shard, [])
 
+    def delete(self, keys: Iterable[object]) -> None:
+        """Delete the files of segments, in order."""
+        self._workspace.delete([self._path(key) for key in keys])
+
     def delete_below(self, shard: int, number: int) -> None:
         """Delete the files of segments that a snapshot replaced."""
         delete_below(self._workspace, self._paths(f"/s{shard:04d}"), number)

@@ -202,7 +202,7 @@ def read_reports(workspace: Workspace, index: str) -> Iterator[tuple[str, RunRep
     for run in sorted(_runs(workspace, index), reverse=True):
         path = f"{_folder(index)}/{run}/report.json"
         data = workspace.read(path)
-        yield run, None if data is None else _parsed(data, path)
+        yield run, None if data is None else _parsed(data, f"{workspace.url}/{path}")
 
 
 def _parsed(data: bytes, path: str) -> RunReport:

@@ -22,6 +22,8 @@ from embedmill.segment import FORMAT, SegmentKey
 from embedmill.vector_columns import failure_columns, failures_in, vector_column, vectors_in
 from embedmill.workspace import Workspace, require
 
+_ANEW = "delete it and run embedmill ingest SETTINGS: the segment is embedded anew"
+
 # How a row of the vectors layer came about.
 # SUPERSEDED: no vector and no failure, a later segment says otherwise of the document.
 EMBEDDED, REUSED, DEDUPLICATED, DEAD, SUPERSEDED = range(5)
@@ -131,14 +133,13 @@ class VectorLayer(NumberedFiles):
         Raises:
             DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
         """
-        path = self._path(key)
-        anew = f"delete {path} and run embedmill ingest: the segment is embedded anew"
+        place = f"{self._workspace.url}/{self._path(key)}"
         try:
-            table = from_parquet(require(self._workspace, path), path)
+            table = from_parquet(require(self._workspace, self._path(key)), place)
         except DamagedFileError as error:
-            raise DamagedFileError(str(error), hint=anew) from error
-        if note_of(table.schema, path, "chunks_digest") != chunks_digest:
-            raise DamagedFileError(f"{path} was made for other chunks", hint=anew)
+            raise DamagedFileError(str(error), hint=_ANEW) from error
+        if note_of(table.schema, place, "chunks_digest") != chunks_digest:
+            raise DamagedFileError(f"{place} was made for other chunks", hint=_ANEW)
         return SegmentVectors(
             vectors=vectors_in(table.column("vector"), self.dimension),
             origin=table.column("origin").to_numpy(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from embedmill.applied_layer import AppliedLayer
@@ -10,6 +11,8 @@ from embedmill.plain_numbers import number_of
 from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.vector_layer import VectorLayer
 from embedmill.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,39 @@ def work_left(workspace: Workspace, index: str, version: IndexVersion) -> WorkLe
         return sum(len(set(numbers) - set(layer.get(s, []))) for s, numbers in chunks.items())
 
     return WorkLeft(missing(vectors), missing(applied))
+
+
+def confirmed_in_line(chunks: ChunkLayer, applied: AppliedLayer, *, mend: bool) -> dict[int, int]:
+    """The number of each shard up to which the store has confirmed every segment.
+
+    A record that is missing while later ones are there was damaged and deleted by hand. What its
+    segment wrote, later ones may have changed: all from it on are given to the store again.
+
+    Args:
+        chunks: of the version.
+        applied: of its collection.
+        mend: forget the records that are beyond a missing one.
+    """
+    confirmed = {}
+    recorded = applied.committed()
+    committed = chunks.committed()
+    for shard, numbers in recorded.items():
+        lacking = min(set(committed.get(shard, ())) - set(numbers), default=numbers[-1] + 1)
+        in_line = [number for number in numbers if number < lacking]
+        if in_line:
+            confirmed[shard] = in_line[-1]
+        beyond = [number for number in numbers if number > lacking]
+        if beyond and mend:
+            log.warning(
+                "shard %d: that segment %d is stored is recorded no more; it and %s after it are "
+                "given to the store again",
+                shard,
+                lacking,
+                number_of(len(beyond), "segment"),
+            )
+            # The earliest last: what is missing stays in sight until all is forgotten.
+            applied.delete(SegmentKey(shard, number) for number in reversed(beyond))
+    return confirmed
 
 
 def lacks_vectors(chunks: ChunkLayer, vectors: VectorLayer, key: SegmentKey) -> bool:

@@ -303,8 +303,13 @@ def create_once(workspace: Workspace, path: str, data: bytes) -> bool:
     return True
 
 
-def require(workspace: Workspace, path: str) -> bytes:
+def require(workspace: Workspace, path: str, *, again: str | None = None) -> bytes:
     """Read a file that was committed.
+
+    Args:
+        workspace: that has it.
+        path: of the file.
+        again: what makes the file again once it is gone.
 
     Raises:
         DamagedFileError: it is not there, or empty.
@@ -312,9 +317,10 @@ def require(workspace: Workspace, path: str) -> bytes:
     data = workspace.read(path)
     if not data:
         state = "is missing" if data is None else "is empty"
+        anew = again if data is None else f"delete it and {again}"
         raise DamagedFileError(
             f"{workspace.url}/{path} was committed and {state}",
-            hint="restore it from a copy of the workspace",
+            hint=anew if again else "restore it from a copy of the workspace",
         )
     return data
 

@@ -20,6 +20,7 @@ from embedmill.run_context import RunContext, utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus
 from embedmill.source import Split
 from embedmill.visibility import require_visible
+from embedmill.work_left import confirmed_in_line
 from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.deletions import decided_deletions
 from pipelines.dispatcher import Address, Dispatcher
@@ -130,7 +131,7 @@ class Execution:
             self._ask((WRITE, 0), "prepare")
         for worker in range(self._sizes.shard_workers if copied else 0):
             self._ask((SHARD, worker), "finish_copies")
-        applied = {s: done[-1] for s, done in self._layers.applied.committed().items() if done}
+        applied = confirmed_in_line(self._layers.chunks, self._layers.applied, mend=fill)
         if rebuild:
             self._intake.survey.read(committed)
         elif fill:

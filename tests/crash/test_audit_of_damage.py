@@ -191,6 +191,32 @@ def test_a_damaged_vectors_file_is_named_and_costs_no_record(built, how):
     assert audited(settings).clean
 
 
+@pytest.mark.parametrize("nth", range(2))
+def test_what_is_recorded_of_the_store_may_be_lost_anywhere(built, nth):
+    rehearsal, settings, _ = built
+    later = {f"added-{n}": TEXTS["doc-00001"] + f" {n}" for n in range(8)}
+    changed = {name: f"{text} again" for name, text in TEXTS.items()}
+    for texts in ({**TEXTS, **later}, {**changed, **later}, changed):
+        rehearsal.write(texts)
+        run(settings)
+    before = contents_of(settings)
+    workspace = workspace_of(settings)
+    paths = sorted(entry.path for entry in workspace.list("indexes/rehearsal/applied"))
+    shard = [path for path in paths if "/s0000/" in path]
+    workspace.delete([shard[nth]])
+    with pytest.raises(RefusedError, match="not in the store yet") as caught:
+        audited(settings)
+    assert "embedmill ingest SETTINGS" in caught.value.hint
+    report = run(settings)
+    assert report.chunks.embedded == 0
+    assert report.records.upserted > 0
+    assert_same_contents(contents_of(settings), before)
+    assert audited(settings).clean
+    assert sorted(e.path for e in workspace.list("indexes/rehearsal/applied")) == paths
+    rehearsal.write({**changed, "more": "after all that"})
+    assert run(settings).status == "succeeded"
+
+
 def test_a_damaged_chunks_file_costs_no_record_either(built):
     _, settings, before = built
     workspace = workspace_of(settings)

@@ -199,7 +199,7 @@ def test_vectors_of_other_chunks_are_not_taken(vectors):
     vectors.commit(KEY, made_up_vectors(2), "d1")
     with pytest.raises(DamagedFileError, match="made for other chunks") as caught:
         vectors.read(KEY, "d2")
-    assert "delete indexes/an-index/vectors" in caught.value.hint
+    assert "/indexes/an-index/vectors" in str(caught.value)
 
 
 def test_a_chunk_file_of_somebody_else_under_the_same_number_is_never_read(workspace, chunks):

@@ -36,8 +36,8 @@ REFRESH_S = 5.0
 # packages bring, takes one caller at a time.
 _AT_ONCE = {"openai", "openai_compatible", "voyage", "cohere"}
 _LOST = (
-    "see whether `store` names where the index was built; embedmill audit --repair fills a "
-    "collection that is lost from the workspace, nothing is embedded for it"
+    "see whether `store` names where the index was built; embedmill audit --repair -c SETTINGS "
+    "fills a collection that is lost from the workspace, nothing is embedded for it"
 )
 
 
@@ -290,12 +290,12 @@ class IndexReader:
 
 def _nothing_published(settings: Settings, state: ManifestState) -> RefusedError:
     said = f"index {settings.index!r} has no published version in workspace"
-    newest, hint = state.newest, "run: embedmill ingest with the same settings, to its end"
+    newest, hint = state.newest, "run to its end: embedmill ingest SETTINGS"
     if newest is not None and newest.state == "ready":
         hint = (
             f"{newest.name} is complete, and its gates did not let it through: see why with "
-            f"embedmill versions show {newest.number}; to read it all the same: embedmill publish "
-            f"{newest.number} --force"
+            f"embedmill versions show {newest.number} -c SETTINGS; to read it all the same: "
+            f"embedmill publish {newest.number} --force -c SETTINGS"
         )
     return RefusedError(
         f"{said} {settings.workspace.url}",

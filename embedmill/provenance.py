@@ -95,7 +95,8 @@ class Provenance:
         if entry is None:
             raise RefusedError(
                 f"{name} has no document {doc_id!r}",
-                hint="if it should have one: embedmill dlq list, and the last run's report",
+                hint="if it should have one: embedmill dlq list -c SETTINGS, and the last "
+                "run's report",
             )
         if chunk_index is not None and not 0 <= chunk_index < entry.chunk_count:
             raise RefusedError(

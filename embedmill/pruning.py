@@ -58,7 +58,8 @@ def prunable(
     if state.published is None:
         raise RefusedError(
             "nothing is published: any version may be the only copy, so none is pruned",
-            hint="send readers to one first: embedmill publish; to the first, embedmill ingest",
+            hint="send readers to one first: embedmill publish -c SETTINGS; to the first, "
+            "embedmill ingest SETTINGS",
         )
     retired = [v for v in state.versions if v.state in {"retired", "failed"} and not v.pruned]
     if number is not None:
@@ -85,7 +86,7 @@ def _asked_for(state: ManifestState, number: int) -> IndexVersion:
             f"{version.name} is {version.state} and stays",
             hint=""
             if version.state == "published"
-            else f"give it up first: embedmill retire {number}",
+            else f"give it up first: embedmill retire {number} -c SETTINGS",
         )
     return version
 
@@ -109,7 +110,7 @@ def give_up(manifest: Manifest, number: int, *, at: str, by: str) -> ManifestSta
         if version.state == "published":
             raise RefusedError(
                 f"readers see {version.name}; it cannot be retired",
-                hint="publish another version first, or go back: embedmill rollback",
+                hint="publish another version first, or go back: embedmill rollback -c SETTINGS",
             )
         if version.state in {"retired", "failed"}:
             return version
@@ -171,7 +172,8 @@ class Pruner:
         if open_jobs:
             raise RefusedError(
                 f"{version.name} has {number_of(len(open_jobs), 'embedding job')} under way",
-                hint="cancel them first: embedmill jobs cancel, with the settings of that version",
+                hint="cancel them first: embedmill jobs cancel KEY -c SETTINGS, with the settings "
+                "of that version",
             )
 
     def prune_runs(self, keep: int) -> int:

@@ -43,16 +43,16 @@ def require_publishable(version: IndexVersion) -> None:
     """
     if version.pruned is not None:
         raise RefusedError(
-            f"the records of {version.name} were deleted by embedmill prune, {version.pruned}",
+            f"the records of {version.name} were pruned, {version.pruned}",
             code="pruned",
-            hint="build it again with embedmill reembed and the settings it had",
+            hint="build it again, with the settings it had: embedmill reembed SETTINGS",
         )
     if version.state in {"building", "failed"}:
         raise RefusedError(
             f"{version.name} is {version.state}: it is not complete",
             code="not-complete",
-            hint="with its settings run embedmill ingest (the first version) or embedmill reembed "
-            "(a later one) to its end first",
+            hint="with its settings run embedmill ingest SETTINGS (the first version) or embedmill "
+            "reembed SETTINGS (a later one) to its end first",
         )
 
 
@@ -66,8 +66,8 @@ def require_collection(store: VectorStore, version: IndexVersion) -> None:
         raise RefusedError(
             f"the store has no collection {version.collection!r}, which {version.name} needs",
             code="no-collection",
-            hint="somebody has deleted it; build it again with embedmill reembed and the settings "
-            "that it had",
+            hint="somebody has deleted it; build it again, with the settings that it had: "
+            "embedmill reembed SETTINGS",
         )
 
 

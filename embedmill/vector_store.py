@@ -298,7 +298,8 @@ def check_same_spec(collection: str, existing: CollectionSpec, wanted: Collectio
             f"collection {collection!r} was made for {_in_words(existing)}, "
             f"and is now asked for {_in_words(wanted)}",
             code="spec-mismatch",
-            hint="build a new index version (embedmill reembed), or drop this collection first",
+            hint="build a new index version (embedmill reembed SETTINGS), or drop this "
+            "collection first",
         )
 
 

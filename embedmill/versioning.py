@@ -49,18 +49,18 @@ def _way_out(
 ) -> str:
     if current.state != "published":
         return (
-            f"set the settings back; or give {current.name} up with embedmill retire "
-            f"{current.number}, and ingest begins a new version"
+            f"set the settings back; or give {current.name} up with: embedmill retire "
+            f"{current.number} -c SETTINGS; ingest then begins a new version"
         )
     built = built_version(settings, state, wanted)
     if built is not None and built.state in {"ready", "retired"}:
         return (
-            f"{built.name} has the recipe of the settings: embedmill publish {built.number} sends "
-            "readers to it; or set the settings back"
+            f"{built.name} has the recipe of the settings: embedmill publish {built.number} -c "
+            "SETTINGS sends readers to it; or set the settings back"
         )
     return (
-        "build a new version beside it with embedmill reembed, then embedmill publish; or set the "
-        "settings back"
+        "build a new version beside it with embedmill reembed SETTINGS, then embedmill publish -c "
+        "SETTINGS; or set the settings back"
     )
 
 
@@ -86,8 +86,7 @@ def version_for_reembed(
         raise RefusedError(
             f"index {settings.index!r} has no published version to build another one beside",
             code="not-published",
-            hint="run embedmill ingest with these settings: the first complete version goes live "
-            "by itself",
+            hint="run embedmill ingest SETTINGS: the first complete version goes live by itself",
         )
     _require_shards(settings, published)
     if not recipe_changes(settings, published, wanted):

@@ -97,7 +97,7 @@ def audit(
             raise RefusedError(
                 f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store yet; "
                 "there is nothing to compare with",
-                hint="run embedmill ingest with the same settings to its end first",
+                hint="run embedmill ingest SETTINGS to its end first",
             )
         result = AuditResult(version.context.version)
         layers = Layers(version.context)

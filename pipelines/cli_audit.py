@@ -21,6 +21,7 @@ from pipelines.cli_options import (
     out,
     reports_errors,
     settings_from,
+    to_type,
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import TakeOverOption
@@ -102,4 +103,4 @@ def _print(result: AuditResult, after: AuditResult | None) -> None:
     elif set(result.counts) - _BY_INGEST - _BY_HAND:
         out.print("next: the same command with --repair; nothing is embedded for it")
     if set(result.counts) & _BY_INGEST:
-        out.print("next: embedmill ingest brings the index in line with its source")
+        out.say(to_type("next: embedmill ingest SETTINGS brings the index in line with its source"))

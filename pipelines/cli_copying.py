@@ -12,7 +12,8 @@ import yaml
 from embedmill.copying import OtherStore
 from embedmill.errors import SettingsError
 from embedmill.plain_numbers import number_of
-from embedmill.settings import Settings, StoreSettings
+from embedmill.settings import StoreSettings
+from embedmill.settings_file import load_settings
 from pipelines.cli_options import (
     DEAD_LETTERS,
     OK,
@@ -134,5 +135,5 @@ def store_in(
         )
     # Through the settings, so that what is wrong in it is said as everywhere.
     text = orjson.dumps(section).decode()
-    whole: Settings = settings_from(config, [*(overrides or []), f"store={text}"], index)
-    return whole.store
+    more = [f"index={index}"] if index else []
+    return load_settings(config, [*(overrides or []), *more, f"store={text}"]).store

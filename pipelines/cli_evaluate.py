@@ -215,7 +215,7 @@ def _contract(settings: Settings, name: str | None) -> QueryContract:
     if version is None:
         raise RefusedError(
             f"index {settings.index!r} has no published version",
-            hint="run embedmill ingest to its end first, or say which with --version",
+            hint="run embedmill ingest SETTINGS to its end first, or say which with --version",
         )
     return contract_of(workspace, settings.index, version)
 

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn, ParamSpec, TypeVar
 
@@ -37,10 +38,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 out = Terminal()
 err = Terminal(stderr=True)
-# Of this command, once it has read them.
-_settings_file: ContextVar[Path | None] = ContextVar("_settings_file", default=None)
-# The index, where it is another than that file names.
-_index: ContextVar[str | None] = ContextVar("_index", default=None)
 # Settings in a command that a text tells to type.
 _PLACEHOLDER = re.compile(r"(\bembedmill (?:[\w.-]+ )+)SETTINGS\b")
 DEFAULT_CONFIG = Path("embedmill.yaml")
@@ -89,6 +86,31 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """How this command was told its settings: another one is to be told the same."""
+
+    file: Path
+    index: str | None
+    overrides: tuple[str, ...]
+
+    def typed_in(self, command: str) -> str:
+        """What stands for ``SETTINGS`` in a command."""
+        sections = {each: re.split("[.=]", each, maxsplit=1)[0] for each in self.overrides}
+        fills = command.split()[1] == "ingest"
+        left_out = {"run"} if command.split()[1] in ("ingest", "reembed") else {"run", "source"}
+        words = [str(self.file)]
+        for each, section in sections.items():
+            words += [] if section in left_out else ["--set", each]
+        # What an index is filled from may be another source than the settings' own.
+        if self.index and (not fills or "source" in sections.values()):
+            words += ["--index", self.index]
+        return shlex.join(words)
+
+
+_choice: ContextVar[_Choice | None] = ContextVar("_choice", default=None)
+
+
 def settings_path(argument: Path | None, named: Path | None) -> Path:
     """The settings file of a command that takes it as its argument, or as ``--config``.
 
@@ -104,8 +126,7 @@ def settings_path(argument: Path | None, named: Path | None) -> Path:
 
 def settings_from(config: Path, overrides: list[str] | None, index: str | None = None) -> Settings:
     """Load settings with the overrides of the command line."""
-    _settings_file.set(config)
-    _index.set(index)
+    _choice.set(_Choice(config, index, tuple(overrides or ())))
     more = [f"index={index}"] if index else []
     return load_settings(config, [*(overrides or []), *more])
 
@@ -151,18 +172,11 @@ def version_number(text: str | None) -> int | None:
 
 
 def to_type(text: str) -> str:
-    """What somebody is told, with this command's settings file and index in what to type."""
-    file, index = _settings_file.get(), _index.get()
-    if file is None:
+    """What somebody is told, with this command's settings in the commands that it names."""
+    choice = _choice.get()
+    if choice is None:
         return text
-
-    def filled(found: re.Match[str]) -> str:
-        # What an index is filled from may be another source than the settings' own.
-        fills = found[1].startswith("embedmill ingest ")
-        more = f" --index {shlex.quote(index)}" if index and not fills else ""
-        return f"{found[1]}{shlex.quote(str(file))}{more}"
-
-    return _PLACEHOLDER.sub(filled, text)
+    return _PLACEHOLDER.sub(lambda found: found[1] + choice.typed_in(found[1]), text)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -202,7 +216,7 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        _settings_file.set(None)
+        _choice.set(None)
         try:
             return command(*args, **kwargs)
         except EmbedmillError as error:

@@ -105,7 +105,8 @@ def reembed_command(
         return
     name = rebuilt.version.name
     if not as_json and rebuilt.version.state == "ready":
-        err.say(to_type(f"{name} is ready; send readers to it with: embedmill publish -c SETTINGS"))
+        typed = f"embedmill publish {rebuilt.version.number} -c SETTINGS"
+        err.say(to_type(f"{name} is ready; send readers to it with: {typed}"))
     finish(rebuilt.report, as_json=as_json, tolerate_dead=tolerate_dead)
 
 
@@ -213,8 +214,10 @@ def retire_command(
     assert number is not None
     given_up = retire(settings, number).version(number)
     out.say(
-        f"{given_up.name} is given up (its state is {given_up.state}); embedmill prune deletes its "
-        "data in time"
+        to_type(
+            f"{given_up.name} is given up (its state is {given_up.state}); embedmill prune -c "
+            "SETTINGS deletes its data in time"
+        )
     )
 
 

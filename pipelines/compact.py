@@ -36,7 +36,7 @@ def compact(settings: Settings, executor: Executor, options: RunOptions) -> Comp
             raise RefusedError(
                 f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store yet; "
                 "what is not there cannot be folded",
-                hint="run embedmill ingest with the same settings to its end first",
+                hint="run embedmill ingest SETTINGS to its end first",
             )
         done = execution.compact(spare=0)
         version.leave_report(execution.report("succeeded"))

@@ -127,7 +127,7 @@ def version_to_read(settings: Settings, number: int | None) -> IndexVersion:
         )
     if found.pruned is not None:
         raise RefusedError(
-            f"the vectors of {found.name} were deleted by embedmill prune, {found.pruned}",
+            f"the vectors of {found.name} were pruned, {found.pruned}",
             code="pruned",
         )
     return found
@@ -145,7 +145,7 @@ def require_vectors(layers: Layers, committed: Mapping[int, Sequence[int]]) -> N
         raise RefusedError(
             f"{number_of(missing, 'segment')} of this version "
             f"{agreed(missing, 'has', 'have')} no vectors yet",
-            hint="run embedmill ingest with the same settings to its end first",
+            hint="run embedmill ingest SETTINGS to its end first",
         )
 
 

@@ -64,7 +64,7 @@ def export(
         if any(numbers[-1] not in applied.get(s, ()) for s, numbers in committed.items()):
             raise RefusedError(
                 "some segments of this version are not in the store yet",
-                hint="run embedmill ingest with the same settings to its end first",
+                hint="run embedmill ingest SETTINGS to its end first",
             )
         live = LiveRecords(layers.chunks, layers.vectors, layers.applied)
         state = state_id(version, layers.chunks)

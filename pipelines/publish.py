@@ -171,7 +171,8 @@ def _target(settings: Settings, state: ManifestState, number: int | None) -> Ind
         code="not-ready",
         hint="build one with: embedmill reembed SETTINGS"
         if state.published
-        else "run embedmill ingest to its end: the first complete version goes live by itself",
+        else "run embedmill ingest SETTINGS to its end: the first complete version goes live by "
+        "itself",
     )
 
 
@@ -192,8 +193,8 @@ def _require_nothing_lacking(
         raise RefusedError(
             f"{target.name} lacks {left}; it would not be complete when readers see it",
             code="not-complete",
-            hint="run embedmill reembed with the settings of that version, then publish again; or "
-            "embedmill rollback takes it as it is",
+            hint="with the settings of that version run embedmill reembed SETTINGS, then publish "
+            f"again; or embedmill rollback {target.number} -c SETTINGS takes it as it is",
         )
 
 

@@ -77,7 +77,8 @@ def _writable() -> Iterator[None]:
     except OSError as error:
         raise StopRunError(
             f"what the command says cannot be written: {error.strerror}",
-            hint="make room where its output goes; what it did is done: embedmill status shows it",
+            hint="make room where its output goes; what it did is done: embedmill status -c "
+            "SETTINGS shows it",
         ) from error
 
 

@@ -133,6 +133,6 @@ def _locate(settings: SentenceTransformersSettings, recipe: EmbeddingRecipe) -> 
             f"the weights of {location.name!r} on this machine are {found}, the index was built "
             f"with {recipe.revision}",
             hint="install the same weights on every machine, or build a new version with "
-            "embedmill reembed",
+            "embedmill reembed SETTINGS",
         )
     return location

@@ -107,7 +107,7 @@ def records_gate(subject: Subject, books: LedgerBooks, *, most_ids: float = math
 def _counted_gate(subject: Subject, books: LedgerBooks) -> GateResult:
     counted = subject.store.count(subject.version.collection)
     figures = {"expected": books.records, "counted": counted}
-    message = f"{number_of(counted, 'record')}; embedmill evaluate compares their ids as well"
+    message = f"{number_of(counted, 'record')}; an evaluation compares their ids as well"
     if counted != books.records:
         message = (
             f"the ledger has {number_of(books.records, 'record')}, the store counts {counted:,}; "

@@ -108,7 +108,7 @@ class FirstGates:
     def _self_retrieval(self, subject: Subject) -> tuple[GateResult, GateResult]:
         if self._asks_parts:
             return self_retrieval_gates(subject, None, self._sample)
-        reason = "a provider is not asked for this by itself; embedmill evaluate asks"
+        reason = "a provider is not asked for this by itself; embedmill evaluate SETTINGS asks"
         return (
             GateResult("self-retrieval", "not-applicable", message=reason),
             GateResult("slices", "not-applicable", message=reason),

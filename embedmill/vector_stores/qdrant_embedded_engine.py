@@ -35,7 +35,8 @@ def config_of(
 # Whatever the engine cannot do any more with a collection: all that was in it is elsewhere.
 _MADE_AGAIN = (
     "if its files are damaged: move the collection's folder in {folder}/collections away; "
-    "embedmill audit --repair fills another from the workspace, nothing is embedded for it"
+    "embedmill audit --repair -c SETTINGS fills another from the workspace, nothing is embedded "
+    "for it"
 )
 
 

@@ -330,14 +330,16 @@ def _read_json(path: Path, remedy: str) -> Any:  # noqa: ANN401 (whatever the fi
 
 
 def _read_aliases(path: Path) -> dict[str, str]:
-    remedy = "delete it and run embedmill publish: it points the alias of its index again"
+    remedy = (
+        "delete it and run embedmill publish -c SETTINGS: it points the alias of its index again"
+    )
     return dict(_read_json(path, remedy)) if path.exists() else {}
 
 
 def _read_spec(path: Path, kind: str) -> CollectionSpec:
     remedy = (
-        f"move {path.parent} away; embedmill audit --repair fills another from the workspace, "
-        "nothing is embedded for it"
+        f"move {path.parent} away; embedmill audit --repair -c SETTINGS fills another from the "
+        "workspace, nothing is embedded for it"
     )
     record = _read_json(path, remedy)
     try:

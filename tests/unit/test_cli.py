@@ -167,6 +167,7 @@ def test_files_of_which_none_matches_are_4_with_the_patterns(shell):
         (["ingest", "s.yaml", "--set", "shard_count=many"], ["shard_count"]),
         (["ingest", "s.yaml", "--source", "docs", "--set", "index=docs"], ["--index docs"]),
         (["search", "x", "-c", "s.yaml", "--where", "doc_id"], ["KEY=VALUE", "doc_id=guide/a.md"]),
+        (["search", "x", "-c", "s.yaml", "-k", "99999999999999999999"], ["-k", "to 100000"]),
         (["search", "x"], ["embedmill.yaml: there is no such file", "s.yaml"]),
         (["ingest"], ["embedmill.yaml: there is no such file", "--config"]),
         (["dlq", "list", "-c", "s.yaml", "--stage", "reading"], ["'reading' is not one of"]),
@@ -457,8 +458,18 @@ def test_what_is_to_be_typed_about_another_index_names_it(shell):
     told = "embedmill dlq replay -c s.yaml --index more"
     said(shell.run("dlq", "list", "-c", "s.yaml", "--index", "more"), 0, told)
     other = ("--index", "more", "--set", "embedder.dimension=8", "--local")
-    told = "v2 is ready; send readers to it with: embedmill publish -c s.yaml --index more"
+    told = "embedmill publish 2 -c s.yaml --set embedder.dimension=8 --index more"
     said(shell.run("reembed", "s.yaml", *other), 0, told)
+
+
+def test_what_is_to_be_typed_repeats_what_set_has_changed(shell):
+    shell.ingest()
+    other = ("--set", "embedder.dimension=24", "--set", "run.embed_workers=1")
+    built = shell.run("reembed", "s.yaml", *other, "--local")
+    typed = "embedmill publish 2 -c s.yaml --set embedder.dimension=24"
+    said(built, 0, f"v2 is ready; send readers to it with: {typed}")
+    said(shell.run(*typed.split()[1:], "--local"), 0, "see v2 now instead of v1")
+    said(shell.ingest(), 4, "embedmill publish 1 -c s.yaml sends readers to it")
 
 
 def test_a_folder_of_tables_given_by_path_is_read_by_the_columns_of_the_settings(shell):
@@ -511,7 +522,7 @@ def test_a_store_that_lost_the_collection_says_how_it_is_filled_again(shell):
         4,
         "there is no collection 'fruit--v1'",
         "next:",
-        "embedmill audit --repair fills a collection that is lost",
+        "embedmill audit --repair -c s.yaml fills a collection that is lost",
     )
     said(shell.run("audit", "-c", "s.yaml", "--repair"), 0, "3 missing", "audited again: clean")
     said(shell.run("search", "apples", "-c", "s.yaml"), 0, "apples are red")

@@ -180,7 +180,7 @@ def test_above_a_number_of_records_their_ids_are_not_listed(index, monkeypatch):
     found = index.version.gates[2]
     assert found["passed"]
     assert set(found["figures"]) == {"expected", "counted"}
-    assert "embedmill evaluate" in found["message"]
+    assert "an evaluation compares" in found["message"]
 
 
 class Asked:

@@ -86,6 +86,31 @@ def test_every_exemption_names_its_rule_and_its_reason(path):
             assert re.search(r"# noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*,? *[^\s,]", line), number
 
 
+COMMANDS = (
+    "ingest|compact|search|status|reembed|publish|rollback|retire|prune|why|audit|evaluate|contract"
+    "|check-query|copy|export|versions|dlq|jobs"
+)
+
+
+@modules
+def test_a_command_that_somebody_is_told_to_type_names_the_settings(path):
+    for text in texts_of_messages(ast.parse(path.read_text())):
+        told = re.findall(rf"\bembedmill (?:{COMMANDS})\b(?! (?:[\w.-]+ )*SETTINGS\b)", text)
+        assert told == [], text
+
+
+def texts_of_messages(node):
+    """Texts but those of pages and of ``--help``, with a letter for each part that is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif not (isinstance(node, ast.keyword) and node.arg in ("help", "description", "epilog")):
+        for child in ast.iter_child_nodes(node):
+            if not (isinstance(node, ast.Expr) and isinstance(child, ast.Constant)):
+                yield from texts_of_messages(child)
+
+
 def test_nothing_is_called_utils_or_the_like():
     empty_words = {"utils", "util", "helpers", "common", "base", "core", "misc", "manager"}
     assert [name for name in NAMES if empty_words & set(re.split(r"[/_.]", name))] == []

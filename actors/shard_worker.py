@@ -15,7 +15,8 @@ from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import write_letters
 from embedmill.document import RAW_SCHEMA, documents_of
-from embedmill.drafting import Committed, DraftOutcome, ShardDrafter
+from embedmill.draft_outcome import Committed, DraftOutcome
+from embedmill.drafting import ShardDrafter
 from embedmill.errors import TransientError
 from embedmill.ledger import Ledger
 from embedmill.run_context import RunContext
@@ -84,6 +85,34 @@ class StoredTexts:
     live: npt.NDArray[np.int32] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Documents of a worker's shards as a listing has them, none of them read.
+
+    Attributes:
+        shards: of each.
+        keys: 16 bytes of each, one after the other.
+        tags: likewise.
+    """
+
+    shards: npt.NDArray[np.int32]
+    keys: bytes
+    tags: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """Which of them need not be read.
+
+    Attributes:
+        counts: of these.
+        others: positions of the others.
+    """
+
+    counts: DocumentCounts
+    others: npt.NDArray[np.int32]
+
+
 class ShardWorker:
     """Drafts the documents of its shards: every shard whose number modulo the workers is its own.
 
@@ -141,6 +170,21 @@ class ShardWorker:
                 total, self._drafter(shard).draft([documents[row - start] for row in mine], bad)
             )
         return Drafted(total.counts, tuple(total.committed), total.chunks)
+
+    def recognise(self, listed: Listed) -> Recognised:
+        """Tell which documents of its shards need not be read; the scan has met these.
+
+        Args:
+            listed: that the scan has not met.
+        """
+        total, others = DraftOutcome(), []
+        for shard in np.unique(listed.shards).tolist():
+            at = np.flatnonzero(listed.shards == shard)
+            keys, tags = _parts(listed.keys, at), _parts(listed.tags, at)
+            outcome, unknown = self._drafter(shard).recognise(keys, tags)
+            total.add(outcome)
+            others.append(at[unknown])
+        return Recognised(total.counts, np.concatenate(others).astype(np.int32))
 
     def finish(self) -> Drafted:
         """Commit what is pending in all shards; the source has been read to its end."""
@@ -274,6 +318,7 @@ class ShardWorker:
                 shard,
                 parser=self._parser,
                 chunker=self._made_chunker,
+                readings=self._layers.readings(shard),
                 run_start=self._starts.get(shard),
             )
         return self._drafters[shard]
@@ -286,6 +331,10 @@ class ShardWorker:
             outcome.letters,
         )
         total.add(outcome)
+
+
+def _parts(joined: bytes, at: npt.NDArray[np.intp]) -> list[bytes]:
+    return [joined[16 * n : 16 * n + 16] for n in at.tolist()]
 
 
 def _hashes_in(chunks: pa.Table) -> bytes:

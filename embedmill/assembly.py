@@ -21,6 +21,7 @@ from embedmill.parsers.by_media_type import MediaTypeParser
 from embedmill.pinecone_settings import BulkImportSettings, PineconeSettings
 from embedmill.query_contract import QueryContract, publish_contract
 from embedmill.rate_limiter import RateLimiter
+from embedmill.readings import Readings
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import ChunkLayer
@@ -193,6 +194,11 @@ class Layers:
         self.chunks = ChunkLayer(self.workspace, index, context.chunking.id, run)
         self.vectors = VectorLayer.of_version(self.workspace, index, context, run)
         self.applied = AppliedLayer(self.workspace, settings.index, context.applied)
+        self._of_chunks = index, context.chunking.id
+
+    def readings(self, shard: int) -> Readings:
+        """What was read of the objects of a shard."""
+        return Readings(self.workspace, *self._of_chunks, shard)
 
     def compactor(self, context: RunContext, shard: int) -> ShardCompactor:
         """The compactor of one shard.

@@ -21,6 +21,9 @@ class DocumentCounts(_Additive):
         added: not in the index before this run.
         changed: other content than before.
         unchanged: nothing to do.
+        recognised: of the added, changed and unchanged: listed as they were when they were read
+            last, and not read again. Nearly all are unchanged; those that this run has read
+            before a worker died count as what they were then.
         dead: could not be read, parsed or chunked.
         empty: of the added, changed and unchanged: those without any text.
         removed: gone from the source, deleted from the index (not part of ``read``).
@@ -38,6 +41,7 @@ class DocumentCounts(_Additive):
     removed: int = 0
     warnings: int = 0
     unidentified: int = 0
+    recognised: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ RAW_SCHEMA = pa.schema(
         pa.field("uri", pa.large_string(), nullable=False),
         pa.field("error_code", pa.string()),
         pa.field("error_message", pa.large_string()),
+        # Of the very bytes that were read (see embedmill.source.Split); null: nothing is known.
+        pa.field("tag", pa.binary()),
     ]
 )
 
@@ -50,6 +52,7 @@ class RawDocument(NamedTuple):
         uri: where a person finds it.
         error_code: short word when it could not be read (``encoding``, ``json``, ``missing-id``).
         error_message: what a person should read then; None for a good row.
+        tag: 16 bytes by which a listing tells that nothing has changed since; None: none does.
     """
 
     doc_id: str
@@ -59,6 +62,7 @@ class RawDocument(NamedTuple):
     uri: str
     error_code: str | None = None
     error_message: str | None = None
+    tag: bytes | None = None
 
 
 def documents_of(block: pa.Table) -> list[RawDocument]:

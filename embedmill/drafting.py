@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from embedmill.chunker import Chunk, Chunker
-from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import DeadLetter, Stage
 from embedmill.document import RawDocument, content_fingerprint, text_hash
+from embedmill.draft_outcome import Committed, DraftOutcome
 from embedmill.earlier_chunks import EarlierChunks
 from embedmill.errors import EmbedmillError, PermanentError
 from embedmill.ledger import Ledger, LedgerEntry, doc_ids_of
@@ -22,6 +21,7 @@ from embedmill.pending_segment import (
     StoredDocuments,
     merged_metadata,
 )
+from embedmill.readings import Readings
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey
 from embedmill.sharding import doc_key
@@ -35,59 +35,6 @@ _MAX_SEGMENT_DOCS = 10_000
 # Were each twice as large as the one before, 20,000 small documents would take a quarter more
 # processor time.
 _FIRST_SEGMENT, _GROWTH = 64, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A segment that now exists.
-
-    Attributes:
-        key: its name.
-        text_hashes: 16 bytes for each of its chunks, in the order of the rows.
-    """
-
-    key: SegmentKey
-    text_hashes: bytes
-
-
-@dataclass(slots=True)
-class DraftOutcome:
-    """What one call did.
-
-    Attributes:
-        committed: segments that now exist, in order.
-        letters: of the documents that died.
-        chunks: of the added and changed documents.
-    """
-
-    committed: list[Committed] = field(default_factory=list)
-    letters: list[DeadLetter] = field(default_factory=list)
-    chunks: int = 0
-    # Not frozen counts: making a new one for each document took a sixth of drafting small ones.
-    _tally: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def counts(self) -> DocumentCounts:
-        """Of the documents given."""
-        return DocumentCounts(**self._tally)
-
-    def count_one(self, what: str, *, empty: bool) -> None:
-        """Add one document; takes half of the time of :meth:`count`."""
-        self._tally[what] = self._tally.get(what, 0) + 1
-        if empty:
-            self._tally["empty"] = self._tally.get("empty", 0) + 1
-
-    def count(self, **more: int) -> None:
-        """Add to the counts."""
-        for name, number in more.items():
-            self._tally[name] = self._tally.get(name, 0) + number
-
-    def add(self, other: DraftOutcome) -> None:
-        """Add what another call did."""
-        self.count(**other._tally)
-        self.committed += other.committed
-        self.letters += other.letters
-        self.chunks += other.chunks
 
 
 class _Fresh(NamedTuple):
@@ -115,6 +62,7 @@ class ShardDrafter:
         *,
         parser: Parser,
         chunker: Callable[[], Chunker],
+        readings: Readings,
         run_start: int | None = None,
     ) -> None:
         """Fold the shard's ledger.
@@ -125,6 +73,7 @@ class ShardDrafter:
             shard: its number.
             parser: for changed documents.
             chunker: gives the one for changed documents; asked only where there are any.
+            readings: of objects of the shard that have tags.
             run_start: first segment number that this run may have committed; documents that
                 stand in such a segment count as added or changed when they are met again, after
                 a worker of the same run died. None: this is the first worker of the run.
@@ -135,6 +84,7 @@ class ShardDrafter:
         self._shard = shard
         self._parser = parser
         self._chunker = chunker
+        self._readings = readings
         self.ledger, number = Ledger.fold(layer, shard)
         self._begin(number)
         self._run_start = number if run_start is None else run_start
@@ -165,6 +115,9 @@ class ShardDrafter:
                 continue
             fallback = self._parser.fallback_for(document.content or b"")
             fingerprint = content_fingerprint(document, fallback)
+            if document.tag is not None:
+                size = len(document.content or b"")
+                self._readings.note(key, document.tag, fingerprint, size)
             entry = self.ledger.get(key)
             if entry is not None and entry.fingerprint == fingerprint:
                 self._count_unchanged(entry, outcome)
@@ -177,10 +130,38 @@ class ShardDrafter:
                 self._take(item, chunks, outcome)
         return outcome
 
+    def recognise(
+        self, keys: Sequence[bytes], tags: Sequence[bytes]
+    ) -> tuple[DraftOutcome, list[int]]:
+        """Take documents that are listed as they were when they were read: they are unchanged.
+
+        Args:
+            keys: of documents of this shard that the scan has not met.
+            tags: with which they are listed.
+
+        Returns:
+            What was done, and the positions of the others: these have to be read.
+        """
+        self.ledger.look_up(keys)
+        entries = list(map(self.ledger.get, keys))
+        fingerprints = [b"" if entry is None else entry.fingerprint for entry in entries]
+        known = self._readings.are_known(keys, tags, fingerprints)
+        outcome, others = DraftOutcome(), []
+        for at, (key, entry, same) in enumerate(zip(keys, entries, known, strict=True)):
+            if entry is None or not same:
+                others.append(at)
+                continue
+            self.ledger.see(key)
+            self._count_unchanged(entry, outcome)
+        found = len(keys) - len(others)
+        outcome.count(read=found, recognised=found)
+        return outcome, others
+
     def finish(self) -> DraftOutcome:
         """Commit what is pending."""
         outcome = DraftOutcome()
         self._commit(outcome)
+        self._readings.finish(len(self.ledger))
         return outcome
 
     def remove_unseen(self) -> DraftOutcome:

@@ -160,7 +160,7 @@ class Pruner:
             # A job whose vectors are gone would pass for done if they were asked for again.
             folders += [f"vectors/{names}", f"jobs/{names}"]
         if not any(version.chunking == pruned.chunking for version in alive):
-            folders.append(f"chunks/{pruned.chunking.id}")
+            folders += [f"chunks/{pruned.chunking.id}", f"readings/{pruned.chunking.id}"]
         for folder in folders:
             yield from (entry.path for entry in self._workspace.list(f"{self._folder}/{folder}"))
 

@@ -60,6 +60,8 @@ class RunReport:
         stored_records: that the store counts; -1 likewise.
         lacking_records: chunks of these documents that have no record, whichever run failed to
             make it; -1 likewise, and of runs that are no ingest or replay.
+        read_bytes: of the source that the run has read, unpacked; of a cluster whose workers died
+            what was read twice counts twice.
         error: one line, when the run failed.
         jobs: embedding jobs that ended in this run (see ``embedmill.job_summary``).
         gates: what the first version of the index showed, as ``GateResult.to_json`` writes it.
@@ -82,6 +84,7 @@ class RunReport:
     live_records: int = -1
     stored_records: int = -1
     lacking_records: int = -1
+    read_bytes: int = 0
     error: str = ""
     jobs: tuple[dict[str, Any], ...] = ()
     gates: tuple[dict[str, Any], ...] = ()

@@ -13,6 +13,10 @@ import pyarrow as pa
 # had 10 % less a second.
 BLOCK_ROWS = 4_000
 BLOCK_BYTES = 8 * 2**20
+# A tag stands for the content of a file and for how it is read: while it stays, reading the file
+# again gives the same document.
+TAG_BYTES = 16
+NO_TAG = bytes(TAG_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,14 @@ class Split:
     Attributes:
         number: position in the source's order, from 0; blocks are taken in this order.
         paths: files of this split, absolute or relative as the source understands them.
+        tags: of the paths, one after the other, where listing them says which content they have:
+            each path is one document then, and has ``TAG_BYTES`` here, ``NO_TAG`` where nothing is
+            known of it. Empty where listing says nothing.
     """
 
     number: int
     paths: tuple[str, ...]
+    tags: bytes = b""
 
 
 class Source(Protocol):

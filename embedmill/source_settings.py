@@ -71,7 +71,8 @@ class FilesSourceSettings(Frozen):
         default=None,
         description="Encoding of files that are neither UTF-8 nor marked by a byte order mark or a "
         "coding line. Without it such a file becomes a dead letter. May be set or changed at any "
-        "time: the next ingest reads the files that it decides anew, and no others.",
+        "time: the next ingest cuts the documents that it decides anew, and no others; of a bucket "
+        "it reads all objects once.",
     )
     follow_links: bool = Field(
         default=False,

@@ -54,6 +54,14 @@ AllowDeletesOption = Annotated[
     bool,
     typer.Option("--allow-deletes", help="Delete what is gone from the source, however much."),
 ]
+RereadOption = Annotated[
+    bool,
+    typer.Option(
+        "--reread",
+        help="Read every object of a bucket, also those that are listed as they were when they "
+        "were read last. Files are always read.",
+    ),
+]
 
 
 @reports_errors
@@ -68,6 +76,7 @@ def ingest(
     ray: RayOption = False,
     address: AddressOption = None,
     allow_deletes: AllowDeletesOption = False,
+    reread: RereadOption = False,
     take_over: TakeOverOption = False,
     tolerate_dead: TolerateDeadOption = False,
     no_wait: NoWaitOption = False,
@@ -81,7 +90,10 @@ def ingest(
     config = settings_path(config, named)
     settings = _with_source(config, overrides, source, index)
     choices = RunOptions(
-        allow_deletes=allow_deletes, take_over=take_over, wait_for_jobs=not no_wait
+        allow_deletes=allow_deletes,
+        reread=reread,
+        take_over=take_over,
+        wait_for_jobs=not no_wait,
     )
     if local and ray:
         raise SettingsError("--local and --ray cannot both be", hint="leave one of them out")

@@ -29,6 +29,7 @@ from pipelines.faults import FaultPolicy
 from pipelines.intake import Intake
 from pipelines.job_stage import JobStage, embed_stage
 from pipelines.pools import add_pools, pool_sizes
+from pipelines.recognition import known_shards
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 from pipelines.scan import SHARD, Scan
 from pipelines.small_run import Beginning, SmallRun
@@ -170,6 +171,7 @@ class Execution:
             on_committed=self._intake.take_new,
             on_lost=lambda worker: self._intake.take_unreported(self._shards_of(worker)),
             only=only,
+            plan=None if only else known_shards(self._context, self.begun.segments, self._options),
         )
         self._advance(lambda: scan.finished)
 
@@ -212,10 +214,9 @@ class Execution:
     def count(self) -> None:
         """Ask the store how many records it has, and the ledgers how many documents."""
         self._stored = cast(int, self._ask((WRITE, 0), "count"))
-        held = Standing(0, 0)
-        for worker in range(self._sizes.shard_workers):
-            held += cast(Standing, self._ask((SHARD, worker), "standing"))
-        self._standing = held
+        workers = range(self._sizes.shard_workers)
+        held = [cast(Standing, self._ask((SHARD, w), "standing")) for w in workers]
+        self._standing = sum(held, Standing(0, 0))
 
     def compact(self, *, spare: int) -> Compaction:
         """Fold the segments of shards that have many more than they need.
@@ -267,6 +268,7 @@ class Execution:
             live_records=self._live_records() if self._stored >= 0 else -1,
             stored_records=self._stored,
             lacking_records=self._lacking_records(),
+            read_bytes=self._scan.size.read_bytes if self._scan else 0,
             error=error,
         )
         partial = status == "succeeded" and not report.complete
@@ -328,10 +330,8 @@ class Execution:
         return is_done()
 
     def _is_settled(self) -> bool:
-        scanned = not self._scanning
-        if self._embed.parked:
-            return scanned and self._apply.starved
-        return scanned and self._embed.idle and self._apply.idle
+        idle = self._embed.idle and self._apply.idle
+        return not self._scanning and (self._apply.starved if self._embed.parked else idle)
 
     def _stop(self) -> None:
         log.info("stopping: waiting for what is in flight")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.shard_worker import Drafted
 from embedmill.assembly import Layers
-from embedmill.drafting import Committed
+from embedmill.draft_outcome import Committed
 from embedmill.segment import SegmentKey
 from embedmill.text_index import TextIndex
 from embedmill.work_left import lacks_vectors

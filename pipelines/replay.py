@@ -12,6 +12,7 @@ from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from pipelines.execution import Execution
 from pipelines.ingest import open_version
+from pipelines.recognition import only_of
 from pipelines.run_options import RunOptions
 
 
@@ -50,7 +51,7 @@ def replay(
         else:
             # In the order of the letters, each once.
             stored.setdefault(letter.shard, {})[letter.doc_id] = None
-    splits = build_source(settings).splits() if unread else []
+    splits = only_of(build_source(settings).splits(), unread) if unread else []
     with open_version(settings, "replay", options or RunOptions()) as version:
         execution = version.execution(executor)
         note_replay(workspace_of(settings), settings.index, version.context.run, letters)

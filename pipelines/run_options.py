@@ -37,6 +37,7 @@ class RunOptions:
 
     Attributes:
         allow_deletes: delete whatever is gone, however much that is.
+        reread: read also what is listed as it was when it was read last.
         on_progress: told a few times a second.
         on_notice: told, in one line, what a person should know of it.
         larger: goes on with an ingest that is more than its first executor should do; the caller
@@ -49,6 +50,7 @@ class RunOptions:
     """
 
     allow_deletes: bool = False
+    reread: bool = False
     on_progress: Callable[[Progress], None] = lambda _: None
     on_notice: Callable[[str], None] = lambda _: None
     larger: Executor | None = None

@@ -17,12 +17,14 @@ from typing import Any
 from actors.read_worker import BlockRead
 from actors.shard_worker import Drafted
 from embedmill.counts import DocumentCounts
-from embedmill.drafting import Committed
+from embedmill.draft_outcome import Committed
 from embedmill.errors import TransientError, WorkerDiedError
 from embedmill.executor import Done
+from embedmill.sharding import ShardPlan
 from embedmill.source import Split
 from pipelines.dispatcher import Dispatcher
 from pipelines.faults import FaultPolicy
+from pipelines.recognition import Recognition
 
 log = logging.getLogger(__name__)
 READ, SHARD = "read", "shard"
@@ -90,6 +92,7 @@ class Scan:
         on_committed: Callable[[Committed], None],
         on_lost: Callable[[int], None],
         only: frozenset[str] | None = None,
+        plan: ShardPlan | None = None,
     ) -> None:
         """Prepare; nothing runs before the first :meth:`pump`.
 
@@ -101,10 +104,11 @@ class Scan:
             on_lost: told of a shard worker that died, before its shards are scanned again; it may
                 have committed segments that it could not report.
             only: ids and uris of the rows to take; all without it.
+            plan: of the shards, if files that are listed as they were when they were read last are
+                to be left unread; without it everything is read.
         """
         self._dispatcher = dispatcher
         self._faults = faults
-        self._splits = list(splits)
         self._readers = dispatcher.size(READ)
         self._workers = dispatcher.size(SHARD)
         self._on_committed = on_committed
@@ -116,6 +120,17 @@ class Scan:
         self._blame: Counter[tuple[int, BlockName, int]] = Counter()
         self._suspects: set[tuple[int, BlockName]] = set()
         self.size = ScanSize()
+        self._splits = list(splits)
+        self._recognition: Recognition | None = None
+        if plan is not None:
+            self._recognition = Recognition(
+                dispatcher,
+                SHARD,
+                plan,
+                splits,
+                on_recognised=self._count,
+                on_lost=lambda worker, error: self._lose(worker, None, error),
+            )
         self._start_pass()
 
     @property
@@ -135,7 +150,7 @@ class Scan:
 
     def pump(self) -> None:
         """Submit what there is room for."""
-        if self._finished:
+        if self._finished or not self._recognised():
             return
         self._open_splits()
         self._deliver()
@@ -144,13 +159,28 @@ class Scan:
         self._finish_pass()
 
     def _start_pass(self) -> None:
-        self._waiting = deque(self._splits)
+        if self._recognition is not None:
+            self._recognition.start(self._active)
+        self._waiting = deque(() if self._recognition else self._splits)
         self._open: deque[_OpenSplit] = deque()
         self._queues: dict[int, deque[_Draft]] = {w: deque() for w in self._active}
         self._running: dict[int, deque[_Draft]] = {w: deque() for w in self._active}
         self._to_finish = set(self._active)
         self._finishing: set[int] = set()
         self._finished = False
+
+    def _recognised(self) -> bool:
+        """Whether all is known that need not be read; the rest is waiting from then on."""
+        if self._recognition is None or self._recognition.finished:
+            return True
+        if not self._recognition.pump():
+            return False
+        if self._again != self._active:
+            self._waiting.extend(self._recognition.splits)
+        return True
+
+    def _count(self, worker: int, counts: DocumentCounts) -> None:
+        self._counts[worker] += counts
 
     def _open_splits(self) -> None:
         busy = {split.reader for split in self._open}

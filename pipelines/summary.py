@@ -44,6 +44,8 @@ def _counted(report: RunReport) -> Iterator[str]:
         for count, what in ((documents.removed, "removed"), (documents.empty, "without text"))
         if count
     ]
+    if documents.recognised:
+        extra.append(f"; {_unread(report)}")
     if report.status in _EARLY and documents.read and report.live_documents < 0:
         extra.append("; it ended early: those that are not committed are read again")
     # A version that is built from stored chunks reads none.
@@ -74,11 +76,23 @@ def _counted(report: RunReport) -> Iterator[str]:
 
 
 def _documents(documents: DocumentCounts, extra: str) -> str:
+    # Of those that are known by their entity tags "read" would not be true.
+    met = "listed" if documents.recognised else "read"
     return (
-        f"documents  {documents.read:,} read = {documents.added:,} added + "
+        f"documents  {documents.read:,} {met} = {documents.added:,} added + "
         f"{documents.changed:,} changed + {documents.unchanged:,} unchanged + "
         f"{documents.dead:,} dead{extra}"
     )
+
+
+def _unread(report: RunReport) -> str:
+    """How much did not have to be read, and how much was."""
+    recognised = report.documents.recognised
+    others = report.documents.read - recognised
+    size = report.read_bytes
+    amount = f"{size:,} bytes" if size < 2**20 else f"{size / 2**20:,.1f} MiB"
+    read = f"{others:,} of them read ({amount})" if others else "none of them read"
+    return f"{read}, {recognised:,} listed as before"
 
 
 def _standing(report: RunReport) -> str:

@@ -12,7 +12,7 @@ from embedmill.source import BLOCK_BYTES, BLOCK_ROWS
 
 # A row in the order of RAW_SCHEMA. Plain tuples: with a million small rows, building an object with
 # seven attributes for each takes longer than parsing their JSON. Metadata is UTF-8 already.
-Row: TypeAlias = tuple[str, bytes | None, str, bytes, str, str | None, str | None]
+Row: TypeAlias = tuple[str, bytes | None, str, bytes, str, str | None, str | None, bytes | None]
 
 # The first block is small and each one twice the one before, so that the stages after the source
 # have work early.
@@ -26,7 +26,7 @@ def error_row(
     doc_id: str, media_type: str, uri: str, *, code: str, message: str, metadata: bytes = b"{}"
 ) -> Row:
     """A row that could not be read."""
-    return (doc_id, None, media_type, metadata, uri, code, message)
+    return (doc_id, None, media_type, metadata, uri, code, message, None)
 
 
 def blocks_of(rows: Iterable[Row]) -> Iterator[pa.Table]:

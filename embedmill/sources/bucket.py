@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import bisect
 import io
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from errno import EACCES
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, PreconditionError
 from obstore.store import ObjectStore
 
-from embedmill.errors import SourceError, StopRunError, TransientError
+from embedmill.errors import PermanentError, SourceError, StopRunError, TransientError
 from embedmill.object_store import bucket_error, first_line, lacks_bucket, open_object_store
+from embedmill.sources.bucket_keys import (
+    Key,
+    is_addressable,
+    keys_below,
+    names_in_s3,
+    plain_path,
+    why_unaddressable,
+)
+from embedmill.sources.entity_tags import RepeatedTags, tag_of
 from embedmill.sources.listing import MARK, LinkPolicy, ListedFile, Listing, unread_ending
 from embedmill.sources.path_patterns import PathPatterns
-from embedmill.sources.place import glob_at
+from embedmill.sources.place import UNADDRESSABLE, Opened, glob_at
 from embedmill.workspace_settings import BucketAccess
 
+if TYPE_CHECKING:
+    # This name exists for type checkers only.
+    from obstore import ObjectMeta
+
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 # A bucket answers after tens of milliseconds: small documents are asked for side by side.
 _AT_A_TIME = 8
 # Of an object that comes in one reply; of a larger one as much at a time.
 _REPLY_BYTES = 8 * 2**20
 _KEY = "source.path"
+_REPEATED = (
+    "objects of different sizes have one entity tag, so that it does not tell whether an object "
+    "has changed: all of them are read"
+)
 
 
 class Bucket:
@@ -71,53 +91,56 @@ class Bucket:
 
     def single(self) -> ListedFile | None:
         """See :meth:`~embedmill.sources.place.Place.single`."""
-        size = self._size_of(self._prefix) if self._prefix else None
+        meta = self._look_at(self._prefix) if self._prefix else None
         # An empty one may mark the folder that is meant.
-        if not size or self._named.endswith("/"):
+        if meta is None or not meta["size"] or self._named.endswith("/"):
             return None
         folder, _, name = self._prefix.rpartition("/")
-        return ListedFile(self._root(folder), name, size)
+        return ListedFile(self._root(folder), name, meta["size"], tag_of(self._identity, meta))
 
     def listing(self, patterns: PathPatterns, *, links: LinkPolicy = "skip") -> Listing:  # noqa: ARG002
         """See :meth:`~embedmill.sources.place.Place.listing`; there are no links in a bucket."""
-        sizes = self._sizes()
-        if not sizes:
+        objects = self._objects()
+        if not objects:
             raise SourceError(
                 f"the source {self._named!r} cannot be read: there is no such object, and none "
                 "below it",
                 code="no-such-path",
                 hint=f"set `{_KEY}` to an object, or to a prefix of some",
             )
-        paths = sorted(sizes)
-        taken = [
-            ListedFile(self._root(self._prefix), path, sizes[path])
-            for path in paths
-            if patterns.takes(path) and (sizes[path] or not self._is_marker(path, paths))
-        ]
-        others = [path for path in paths if not patterns.takes(path)]
-        unread = Counter(unread_ending(path) for path in others if not patterns.excludes(path))
+        paths = sorted(objects)
+        taken, unread = [], Counter[str | None]()
+        for path in paths:
+            plain = plain_path(path)
+            if not patterns.takes(plain):
+                unread[None if patterns.excludes(plain) else unread_ending(plain)] += 1
+            elif objects[path].size or not self._is_marker(path, paths):
+                taken.append(objects[path])
         return Listing(tuple(taken), 0, {ending: n for ending, n in unread.items() if ending})
 
     def divided(self) -> tuple[Self, str]:
         """See :meth:`~embedmill.sources.place.Place.divided`."""
         parts = self._prefix.split("/")
         at = glob_at(parts)
-        if at is None or self._size_of(self._prefix) is not None:
+        if at is None or self._look_at(self._prefix) is not None:
             return self, "**"
         folder = "/".join(parts[:at])
         return type(self)(self._url, folder, self._named, self._access), "/".join(parts[at:])
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> Opened:
         """See :meth:`~embedmill.sources.place.Place.open`."""
         key = self._key_of(path)
+        if not is_addressable(key):
+            raise PermanentError(why_unaddressable(key), code=UNADDRESSABLE)
         try:
             reply = obstore.get(self._store, key)
+            tag = tag_of(self._identity, reply.meta)
             if reply.meta["size"] <= _REPLY_BYTES:
-                return io.BytesIO(reply.bytes())
+                return Opened(io.BytesIO(reply.bytes()), tag)
         except (BaseError, OSError) as error:
             raise self._not_read(key, error) from error
         ranges = _Ranges(reply.meta["size"], lambda start, end: self._part(key, reply, start, end))
-        return io.BufferedReader(ranges, _REPLY_BYTES)
+        return Opened(io.BufferedReader(ranges, _REPLY_BYTES), tag)
 
     def each(self, work: Callable[[str], T], paths: Iterable[str]) -> Iterator[T]:
         """See :meth:`~embedmill.sources.place.Place.each`; a few at a time, in threads."""
@@ -148,23 +171,75 @@ class Bucket:
     def _key_of(self, path: str) -> str:
         return path.replace(MARK, "/", 1).removeprefix(f"{self._url}/")
 
-    def _sizes(self) -> dict[str, int]:
-        """Paths below the prefix, with sizes.
+    @property
+    def _identity(self) -> str:
+        """What the entity tags of a key belong to."""
+        return f"{self._access.endpoint or ''} {self._url}"
 
-        The client shows ``docs`` and ``docs/`` under one name; that of the two which is no marker
-        counts.
-        """
-        sizes: dict[str, int] = {}
-        start = len(self._prefix) + 1 if self._prefix else 0
+    def _objects(self) -> dict[str, ListedFile]:
+        """Objects by their path below the prefix."""
+        root, start = self._root(self._prefix), len(self._prefix) + 1 if self._prefix else 0
+        shown: dict[str, ListedFile] = {}
+        named: dict[str, ListedFile] = {}
+        repeated = RepeatedTags()
         try:
-            for batch in obstore.list(self._store, prefix=self._prefix or None):
-                for meta in batch:
-                    path = meta["path"][start:]
-                    if path:
-                        sizes[path] = max(meta["size"], sizes.get(path, 0))
+            for key, size, meta in keys_below(self._store, self._prefix, self._names()):
+                tag = None
+                if meta is not None:
+                    repeated.look_at(meta)
+                    tag = tag_of(self._identity, meta)
+                objects = named if meta is None else shown
+                self._add(objects, ListedFile(root, key[start:], size, tag))
         except (BaseError, OSError, ValueError) as error:
             raise self._not_listed(error) from error
-        return sizes
+        if repeated.found:
+            log.warning("%s: %s", self._named, _REPEATED)
+            shown = {path: replace(file, tag=None) for path, file in shown.items()}
+        objects = {**named, **shown}
+        if (of_prefix := objects.pop("", None)) and of_prefix.size:
+            log.warning("%s/ has content and no name below the prefix: left out", root)
+        return objects
+
+    def _add(self, objects: dict[str, ListedFile], file: ListedFile) -> None:
+        """Add an object to those that were listed before.
+
+        The client shows ``docs`` and ``docs/`` under one name. Of the two an empty one is a marker;
+        where both have content, the slash tells them apart.
+        """
+        before = objects.setdefault(file.relative, file)
+        if before is file or not file.size:
+            return
+        if not before.size:
+            objects[file.relative] = file
+            return
+        # Where neither is found, it has just been deleted.
+        if slashed := self._slashed(self._key_of(file.path)):
+            path = slashed.removeprefix(f"{self._prefix}/")
+            objects[path] = replace(file, relative=path, tag=None)
+
+    def _names(self) -> Callable[[], Iterator[Key]] | None:
+        """Lists by another client, where there is one."""
+        scheme, _, bucket = self._url.partition("://")
+        if scheme != "s3":
+            return None
+        return lambda: names_in_s3(bucket, self._prefix, self._access)
+
+    def _slashed(self, key: str) -> str | None:
+        """The key with the slash at its end or beginning that the client leaves out, if any."""
+        # Only what begins with the key and a slash; only what comes behind all that sorts before
+        # a slash, which is what begins with one.
+        if self._is_among_first(key, prefix=key):
+            return f"{key}/"
+        return f"/{key}" if self._is_among_first(key, offset=".~") else None
+
+    def _is_among_first(self, key: str, **where: str) -> bool:
+        try:
+            batches = obstore.list(self._store, chunk_size=1_000, **where)
+            first = next(iter(batches), ())
+            return any(meta["path"] == key and meta["size"] > 0 for meta in first)
+        except InvalidPathError:
+            # Below the key there is one of several slashes.
+            return "prefix" in where
 
     def _is_marker(self, path: str, paths: list[str]) -> bool:
         """Whether an empty object marks a folder.
@@ -177,12 +252,13 @@ class Bucket:
         at = bisect.bisect_left(paths, below)
         if at < len(paths) and paths[at].startswith(below):
             return True
+        key = f"{self._prefix}/{path}" if self._prefix else path
         # The client leaves the slash at the end of a key out: without it there is no such object.
-        return self._size_of(f"{self._prefix}/{path}" if self._prefix else path) is None
+        return is_addressable(key) and self._look_at(key) is None
 
-    def _size_of(self, key: str) -> int | None:
+    def _look_at(self, key: str) -> ObjectMeta | None:
         try:
-            return obstore.head(self._store, key)["size"]
+            return obstore.head(self._store, key)
         except FileNotFoundError as error:
             if lacks_bucket(error):
                 raise self._not_listed(error) from error
@@ -194,7 +270,7 @@ class Bucket:
         if isinstance(error, InvalidPathError | ValueError):
             return SourceError(
                 f"{self._named}: {first_line(error)}",
-                code="key",
+                code=UNADDRESSABLE,
                 hint=f"rename that object, or set `{_KEY}` to a prefix beside it",
             )
         meaning = bucket_error(self._url, self._prefix, error, key=_KEY)
@@ -204,6 +280,9 @@ class Bucket:
 
     def _not_read(self, key: str, error: Exception) -> Exception:
         if isinstance(error, FileNotFoundError) and not lacks_bucket(error):
+            slashed = self._slashed(key)
+            if slashed:
+                return PermanentError(why_unaddressable(slashed), code=UNADDRESSABLE)
             return error
         if isinstance(error, PermissionDeniedError):
             return PermissionError(EACCES, first_line(error))

@@ -6,14 +6,16 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import PurePosixPath
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from embedmill.document import canonical_metadata
 from embedmill.errors import PermanentError, SourceError
 from embedmill.plain_numbers import agreed, number_of
-from embedmill.source import Split
+from embedmill.source import TAG_BYTES, Split
 from embedmill.source_settings import FilesSourceSettings
 from embedmill.sources.blocks import Row, blocks_of, error_row
 from embedmill.sources.gzipped import plain_chunks
@@ -23,11 +25,11 @@ from embedmill.sources.listing import (
     Listing,
     OpenFile,
     ScanFolder,
+    doc_id_of,
     open_binary,
     relative_part,
     scan_folder,
     splits_of,
-    text_of_path,
 )
 from embedmill.sources.path_patterns import PathPatterns
 from embedmill.sources.place_of import place_of
@@ -39,6 +41,9 @@ _FOLLOWING = "source.follow_links: true follows those that stay within the folde
 _UNREAD = (
     "nothing here parses them; convert them to text, or set source.include to say what is read"
 )
+# Raised when the same bytes under the same name come out of here as another row. What parsers make
+# of them is no part of it: that is the recipe's.
+_READING = 1
 _MEDIA_TYPES = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
@@ -84,6 +89,8 @@ class FilesSource:
     ) -> None:
         self._settings = settings
         self._place = place_of(settings, open_file, scan_folder)
+        decisive = (settings.fallback_encoding, settings.max_document_bytes)
+        self._reading = repr((_READING, *decisive, sorted(_MEDIA_TYPES.items()))).encode()
 
     def splits(self) -> list[Split]:
         """List the folder, sorted by path.
@@ -92,7 +99,7 @@ class FilesSource:
             SourceError: the path is not there, nothing matches, or a folder cannot be listed.
         """
         single = self._place.single()
-        return splits_of([single] if single else self._listed())
+        return splits_of([single] if single else self._listed(), self._tag)
 
     def read(self, split: Split) -> Iterator[pa.Table]:
         """Yield one row per file of the split.
@@ -145,11 +152,11 @@ class FilesSource:
         return ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common(_SHOWN))
 
     def _row(self, path: str) -> Row:
-        relative = relative_part(path)
-        doc_id, media_type = text_of_path(relative), media_type_of(relative)
+        doc_id, media_type = doc_id_of(path), media_type_of(relative_part(path))
         metadata = canonical_metadata({"path": doc_id}).encode()
         try:
-            content = self._content(path)
+            opened = self._place.open(path)
+            content = self._content(opened.file)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise self._place.gone(path) from error
         except OSError as error:
@@ -157,12 +164,17 @@ class FilesSource:
         except PermanentError as error:
             code, message = error.code, str(error)
         else:
-            return (doc_id, content, media_type, metadata, doc_id, None, None)
+            tag = opened.tag and self._tag(opened.tag)
+            return (doc_id, content, media_type, metadata, doc_id, None, None, tag)
         return error_row(doc_id, media_type, doc_id, code=code, message=message, metadata=metadata)
 
-    def _content(self, path: str) -> bytes:
+    def _tag(self, of_file: bytes) -> bytes:
+        """The tag of a document: that of its file, and how this source reads files."""
+        return blake2b(of_file + self._reading, digest_size=TAG_BYTES).digest()
+
+    def _content(self, opened: BinaryIO) -> bytes:
         limit = self._settings.max_document_bytes
-        with self._place.open(path) as file:
+        with opened as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if size > limit:

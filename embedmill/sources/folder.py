@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Self, TypeVar
+from typing import Self, TypeVar
 
 from embedmill.errors import SourceError
 from embedmill.sources.listing import (
@@ -22,7 +22,7 @@ from embedmill.sources.listing import (
     single_file,
 )
 from embedmill.sources.path_patterns import PathPatterns
-from embedmill.sources.place import glob_at
+from embedmill.sources.place import Opened, glob_at
 
 T = TypeVar("T")
 
@@ -64,9 +64,9 @@ class Folder:
             return self, "**"
         return replace(self, root=str(Path(*path.parts[:at]))), "/".join(path.parts[at:])
 
-    def open(self, path: str) -> BinaryIO:
-        """See :meth:`~embedmill.sources.place.Place.open`."""
-        return self.open_file(path)
+    def open(self, path: str) -> Opened:
+        """See :meth:`~embedmill.sources.place.Place.open`; no tag, for times are no proof."""
+        return Opened(self.open_file(path))
 
     def each(self, work: Callable[[str], T], paths: Iterable[str]) -> Iterator[T]:
         """See :meth:`~embedmill.sources.place.Place.each`."""

@@ -7,14 +7,14 @@ import os
 import platform
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 from urllib.parse import quote_from_bytes
 
 from embedmill.errors import SourceError
-from embedmill.source import Split
+from embedmill.source import NO_TAG, Split
 from embedmill.sources.path_patterns import PathPatterns
 
 logger = logging.getLogger(__name__)
@@ -79,17 +79,42 @@ def gone(path: str) -> SourceError:
     )
 
 
-def splits_of(files: Iterable[ListedFile]) -> list[Split]:
-    """Cut a listing into splits of at most ``SPLIT_FILES`` and about ``SPLIT_BYTES``."""
-    groups: list[list[str]] = []
+def doc_id_of(path: str) -> str:
+    """Id of the document that a file is as a whole.
+
+    Args:
+        path: of a split.
+    """
+    return text_of_path(relative_part(path))
+
+
+def splits_of(
+    files: Iterable[ListedFile], tag_of: Callable[[bytes], bytes] | None = None
+) -> list[Split]:
+    """Cut a listing into splits of at most ``SPLIT_FILES`` and about ``SPLIT_BYTES``.
+
+    Args:
+        files: listed.
+        tag_of: the tag of a document, from that of its file; without it splits have none.
+    """
+    groups: list[list[ListedFile]] = []
     count, size = SPLIT_FILES, 0
     for file in files:
         if count >= SPLIT_FILES or size + file.size > SPLIT_BYTES:
             groups.append([])
             count, size = 0, 0
-        groups[-1].append(file.path)
+        groups[-1].append(file)
         count, size = count + 1, size + file.size
-    return [Split(number, tuple(paths)) for number, paths in enumerate(groups)]
+    return [_split(number, group, tag_of) for number, group in enumerate(groups)]
+
+
+def _split(
+    number: int, files: Sequence[ListedFile], tag_of: Callable[[bytes], bytes] | None
+) -> Split:
+    paths = tuple(file.path for file in files)
+    if tag_of is None or not any(file.tag for file in files):
+        return Split(number, paths)
+    return Split(number, paths, b"".join(tag_of(f.tag) if f.tag else NO_TAG for f in files))
 
 
 def absolute_path(path: str) -> str:
@@ -159,11 +184,13 @@ class ListedFile:
         root: absolute folder.
         relative: path below it, with slashes.
         size: in bytes.
+        tag: 16 bytes that change whenever the content may have; None: nobody knows.
     """
 
     root: str
     relative: str
     size: int
+    tag: bytes | None = None
 
     @property
     def path(self) -> str:

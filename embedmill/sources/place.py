@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Protocol, Self, TypeVar
 
 from embedmill.errors import SourceError
@@ -10,6 +11,21 @@ from embedmill.sources.listing import LinkPolicy, ListedFile, Listing
 from embedmill.sources.path_patterns import PathPatterns
 
 T = TypeVar("T")
+# Code of the error for a file whose name the place's client does not take.
+UNADDRESSABLE = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file that is open for reading.
+
+    Attributes:
+        file: gives its bytes.
+        tag: of just these bytes; a listing has the same while they stay (``ListedFile``).
+    """
+
+    file: BinaryIO
+    tag: bytes | None = None
 
 
 class Place(Protocol):
@@ -35,11 +51,12 @@ class Place(Protocol):
         """The folder that a glob begins with, and the rest of it; the place and ``**`` if none."""
         ...
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> Opened:
         """Open a file of a listing, by its path.
 
         Raises:
             OSError: it is gone, or this file cannot be read.
+            PermanentError: the place's client does not take its name (:data:`UNADDRESSABLE`).
             TransientError: the place did not answer.
         """
         ...

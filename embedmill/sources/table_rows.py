@@ -215,7 +215,7 @@ class RowForm:
             return self.error(doc_id, uri, error)
         except RecursionError:
             return self.error(doc_id, uri, PermanentError("nested too deeply", code="metadata"))
-        return (doc_id, content, self.media_type, kept, uri, None, None)
+        return (doc_id, content, self.media_type, kept, uri, None, None, None)
 
     def _note_lossy(self, metadata: Mapping[str, object]) -> None:
         for name, value in metadata.items():

@@ -35,6 +35,7 @@ from embedmill.sources.listing import (
 )
 from embedmill.sources.parquet import parquet_rows
 from embedmill.sources.path_patterns import PathPatterns
+from embedmill.sources.place import UNADDRESSABLE
 from embedmill.sources.place_of import place_of
 from embedmill.sources.table_rows import RowForm
 
@@ -128,7 +129,7 @@ class TableSource:
         label = text_of_path(relative)
         self._form.not_finite.clear()
         try:
-            with self._place.open(path) as file:
+            with self._place.open(path).file as file:
                 yield from self._rows_of_file(file, format_of(relative) or "json", label)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise self._place.gone(path) from error
@@ -141,6 +142,8 @@ class TableSource:
             yield self._form.error("", label, problem)
         except PermanentError as error:
             message = f"{label} breaks off: {error}; the rows before that are read"
+            if error.code == UNADDRESSABLE:
+                message = f"{label} cannot be read: {error}"
             yield self._form.error("", label, PermanentError(message, code=error.code))
         for column, count in sorted(self._form.not_finite.items()):
             logger.warning("%s: %s", label, f"{column!r} {_NOT_FINITE} {number_of(count, 'row')}")

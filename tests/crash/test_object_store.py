@@ -1,7 +1,6 @@
 """The workspace in a bucket: the same promises, with conditional puts instead of links."""
 
 import itertools
-import json
 import threading
 
 import pytest
@@ -19,39 +18,19 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def endpoint():
-    with s3_server() as url:
-        yield url
+def server():
+    with s3_server() as server:
+        server.client.create_bucket(Bucket=BUCKET)
+        yield server
 
 
 @pytest.fixture
-def bucket(endpoint, monkeypatch):
+def bucket(server):
     """Makes empty workspaces in a bucket."""
-    import boto3
-
-    monkeypatch.setenv("TEST_S3_ID", "testing")
-    monkeypatch.setenv("TEST_S3_SECRET", "testing")
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()
 
     def fresh(prefix=None):
         prefix = prefix or f"workspace {next(_numbers)}"
-        values = {
-            "url": f"s3://{BUCKET}/{prefix}",
-            "endpoint": endpoint,
-            "region": "us-east-1",
-            "access_key": "${TEST_S3_ID}",
-            "secret_key": "${TEST_S3_SECRET}",
-            "allow_http": True,
-        }
-        return open_workspace(WorkspaceSettings.model_validate_json(json.dumps(values)))
+        return open_workspace(WorkspaceSettings(url=f"s3://{BUCKET}/{prefix}", **server.access))
 
     return fresh
 
@@ -142,16 +121,8 @@ def test_of_runs_that_take_the_lease_at_once_one_gets_it(bucket):
     assert sorted(map(str, results)) == ["1", "locked", "locked", "locked"]
 
 
-def test_a_bucket_that_is_not_there_is_no_empty_workspace(bucket, endpoint):
-    values = {
-        "url": "s3://no-such-bucket/x",
-        "endpoint": endpoint,
-        "region": "us-east-1",
-        "access_key": "${TEST_S3_ID}",
-        "secret_key": "${TEST_S3_SECRET}",
-        "allow_http": True,
-    }
-    workspace = open_workspace(WorkspaceSettings.model_validate_json(json.dumps(values)))
+def test_a_bucket_that_is_not_there_is_no_empty_workspace(server):
+    workspace = open_workspace(WorkspaceSettings(url="s3://no-such-bucket/x", **server.access))
     for call in (
         lambda: list(workspace.list("indexes")),
         lambda: workspace.read("indexes/x"),

@@ -269,20 +269,11 @@ def test_the_counts_are_compared_before_anything_counts_as_applied(copied, monke
     copied.check()
 
 
-def test_the_files_travel_through_s3(copied, monkeypatch):
-    for name in ("TEST_S3_ID", "TEST_S3_SECRET"):
-        monkeypatch.setenv(name, "testing")
-    with s3_server() as url:
-        request = urllib.request.Request(f"{url}/acme", method="PUT")
+def test_the_files_travel_through_s3(copied):
+    with s3_server() as server:
+        request = urllib.request.Request(f"{server.url}/acme", method="PUT")
         urllib.request.urlopen(request, timeout=10).close()
-        copied.place = {
-            "url": "s3://acme/exports",
-            "endpoint": url,
-            "region": "us-east-1",
-            "access_key": "${TEST_S3_ID}",
-            "secret_key": "${TEST_S3_SECRET}",
-            "allow_http": True,
-        }
+        copied.place = {"url": "s3://acme/exports", **server.access}
         del copied.index.wrappers["bucket"]
         copied.bucket = open_workspace(copied.settings().bulk_import.bucket)
         copied.copy()

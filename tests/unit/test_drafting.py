@@ -14,6 +14,7 @@ from embedmill.document import RawDocument
 from embedmill.drafting import ShardDrafter
 from embedmill.errors import PermanentError
 from embedmill.parser import ParsedDocument
+from embedmill.readings import Readings
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.run_context import RunContext
 from embedmill.segment import ChunkLayer, SegmentKey
@@ -90,7 +91,13 @@ class Shard:
     def drafter(self, run="a-run", **more):
         context = RunContext(self.settings, run, "v1", "an-index--v1", CHUNKING, EMBEDDING)
         return ShardDrafter(
-            context, self.layer, 0, parser=LineParser(), chunker=WordChunker, **more
+            context,
+            self.layer,
+            0,
+            parser=LineParser(),
+            chunker=WordChunker,
+            readings=Readings(self.workspace, "an-index", CHUNKING.id, 0),
+            **more,
         )
 
     def sync(self, texts, *, remove=True):

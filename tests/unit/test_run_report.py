@@ -126,6 +126,25 @@ def test_the_summary_shows_every_number_that_is_added_up():
         assert part in text
 
 
+@pytest.mark.parametrize(
+    ("read", "size", "said"),
+    [
+        (0, 0, "none of them read, 9 listed as before"),
+        (1, 712, "1 of them read (712 bytes), 9 listed as before"),
+        (1_000, 3 * 2**20, "1,000 of them read (3.0 MiB), 9 listed as before"),
+    ],
+)
+def test_what_was_not_read_does_not_count_as_read(read, size, said):
+    documents = DocumentCounts(read=read + 9, unchanged=read + 9, recognised=9)
+    [line] = [
+        line
+        for line in summary(replace(REPORT, documents=documents, read_bytes=size))
+        if line.startswith("documents")
+    ]
+    assert f"{read + 9:,} listed = " in line
+    assert line.endswith(f"; {said}")
+
+
 def test_the_verdict_says_how_it_went():
     done = replace(REPORT, status="succeeded")
     assert verdict(done) == "succeeded"

@@ -13,7 +13,7 @@ from actors.shard_worker import Drafted
 from embedmill.assembly import build_source
 from embedmill.counts import DocumentCounts
 from embedmill.document import RAW_SCHEMA, RawDocument
-from embedmill.drafting import Committed
+from embedmill.draft_outcome import Committed
 from embedmill.errors import SourceError, StopRunError, TransientError
 from embedmill.executor import WorkerSpec
 from embedmill.segment import SegmentKey

@@ -4,20 +4,19 @@ import gzip
 import io
 import json
 import pickle
+from functools import partial
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from s3_server import s3_server
+from source_rows import ids, read
 from typer.testing import CliRunner
 
-from embedmill.document import documents_of
 from embedmill.errors import SettingsError, SourceError, TransientError
 from embedmill.source_settings import FilesSourceSettings, TableSourceSettings
 from embedmill.sources.files import FilesSource
 from embedmill.sources.tables import TableSource
-from embedmill.workspace_settings import BucketAccess
 from pipelines.cli import app
 
 NAMES = ["%# +.md", "100%.md", "a b.md", "a%20b.md", "a+b.md", "cafe\u0301.md", "caf\u00e9.md"]
@@ -26,77 +25,38 @@ NAMES += ["q?x=1.md", "\U0001f600.md"]
 
 @pytest.fixture(scope="module")
 def server():
-    with s3_server() as url:
-        yield url
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture
-def client(server, monkeypatch):
-    monkeypatch.setenv("TEST_S3", "testing")
-    client = boto3.client(
-        "s3",
-        endpoint_url=server,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
-    client.create_bucket(Bucket="documents")
-    yield client
-    for found in client.list_objects_v2(Bucket="documents").get("Contents", ()):
-        client.delete_object(Bucket="documents", Key=found["Key"])
-    client.delete_bucket(Bucket="documents")
-    client.close()
+def client(server):
+    with server.bucket("documents"):
+        yield server.client
 
 
 @pytest.fixture
-def put(client):
-    """Puts objects: keys to contents."""
-
-    def put(objects):
-        for key, content in objects.items():
-            client.put_object(Bucket="documents", Key=key, Body=content)
-
-    return put
+def put(server, client):
+    """Puts objects: contents by key."""
+    return partial(server.put, "documents")
 
 
 @pytest.fixture
-def access(server):
-    return BucketAccess(
-        endpoint=server,
-        region="us-east-1",
-        access_key="${TEST_S3}",
-        secret_key="${TEST_S3}",
-        allow_http=True,
-    )
-
-
-@pytest.fixture
-def files(access):
+def files(server):
     def source_of(path, **settings):
-        return FilesSource(FilesSourceSettings(kind="files", path=path, bucket=access, **settings))
+        values = {"kind": "files", "path": path, "bucket": server.access, **settings}
+        return FilesSource(FilesSourceSettings.model_validate(values))
 
     return source_of
 
 
 @pytest.fixture
-def tables(access):
+def tables(server):
     def source_of(path, **settings):
-        return TableSource(TableSourceSettings(kind="table", path=path, bucket=access, **settings))
+        values = {"kind": "table", "path": path, "bucket": server.access, **settings}
+        return TableSource(TableSourceSettings.model_validate(values))
 
     return source_of
-
-
-def read(source):
-    return [
-        row
-        for split in source.splits()
-        for block in source.read(split)
-        for row in documents_of(block)
-    ]
-
-
-def ids(source):
-    return [row.doc_id for row in read(source)]
 
 
 def test_a_key_is_taken_as_it_is_and_its_id_leads_back_to_it(client, put, files):
@@ -157,9 +117,6 @@ def test_what_cannot_be_listed_is_refused_with_a_reason(put, files, tables):
     assert "`source.path`" in error.value.hint
     with pytest.raises(SourceError, match="there is no such bucket"):
         files("s3://nowhere/x").splits()
-    put({"a//b.md": b"a"})
-    with pytest.raises(SourceError, match=r"a//b\.md"):
-        files("s3://documents").splits()
     for part in ("a//b", "./a", "tab\t"):
         with pytest.raises(SourceError, match=r"path segment") as error:
             files(f"s3://documents/{part}").splits()
@@ -203,7 +160,7 @@ def test_an_object_that_changes_while_it_is_read_is_no_mixture(put, tables, monk
     put({"a.jsonl": b'{"id": "a", "text": "%s"}\n' % (b"x " * 2_000_000)})
     source = tables("s3://documents/a.jsonl")
     path = source.splits()[0].paths[0]
-    file = source._place.open(path)
+    file = source._place.open(path).file
     file.read(10)
     put({"a.jsonl": b'{"id": "b", "text": "%s"}\n' % (b"y " * 2_000_000)})
 
@@ -220,13 +177,7 @@ def test_an_index_is_filled_from_a_bucket_given_by_path(put, server, tmp_path, m
         "source": {
             "kind": "files",
             "path": "s3://documents/other",
-            "bucket": {
-                "endpoint": server,
-                "region": "us-east-1",
-                "access_key": "${TEST_S3}",
-                "secret_key": "${TEST_S3}",
-                "allow_http": True,
-            },
+            "bucket": server.access,
         },
         "chunker": {"kind": "auto"},
         "embedder": {"kind": "hashing"},

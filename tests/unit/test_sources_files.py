@@ -7,8 +7,9 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import pytest
+from source_rows import ids, read
 
-from embedmill.document import RawDocument, documents_of
+from embedmill.document import documents_of
 from embedmill.errors import SourceError
 from embedmill.settings import FilesSourceSettings
 from embedmill.sources.files import FilesSource
@@ -18,19 +19,6 @@ from embedmill.sources.listing import SPLIT_FILES, open_binary, scan_folder
 def source_of(folder, open_file=open_binary, scan=scan_folder, **settings):
     values = FilesSourceSettings(kind="files", path=str(folder), **settings)
     return FilesSource(values, open_file=open_file, scan_folder=scan)
-
-
-def read(source) -> list[RawDocument]:
-    return [
-        row
-        for split in source.splits()
-        for block in source.read(split)
-        for row in documents_of(block)
-    ]
-
-
-def ids(source) -> list[str]:
-    return [row.doc_id for row in read(source)]
 
 
 def write(folder: Path, **files: bytes) -> None:

@@ -4,6 +4,7 @@ import pickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from source_rows import read
 
 from embedmill.document import documents_of
 from embedmill.errors import SourceError
@@ -17,15 +18,6 @@ LINES = b"".join(b'{"id":"%d","text":"x"}\n' % number for number in range(3))
 def source_of(path, open_file=open_binary, **settings):
     values = TableSourceSettings(kind="table", path=str(path), **settings)
     return TableSource(values, open_file=open_file)
-
-
-def read(source):
-    return [
-        row
-        for split in source.splits()
-        for block in source.read(split)
-        for row in documents_of(block)
-    ]
 
 
 def ids(path):

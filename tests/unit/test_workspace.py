@@ -26,35 +26,16 @@ BIG = b"0123456789abcdef" * 2**16
 
 @pytest.fixture(scope="module")
 def bucket_server():
-    with s3_server() as url:
-        yield url
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture
-def bucket(bucket_server, tmp_path, monkeypatch):
+def bucket(bucket_server, tmp_path):
     """Settings of a workspace in a fresh bucket, under a prefix."""
-    import boto3
-
-    monkeypatch.setenv("TEST_KEY", "made-up")
-    monkeypatch.setenv("TEST_SECRET", "made-up")
     name = re.sub("[^a-z0-9]+", "-", tmp_path.name.lower())[-50:].strip("-")
-    client = boto3.client(
-        "s3",
-        endpoint_url=bucket_server,
-        region_name="us-east-1",
-        aws_access_key_id="made-up",
-        aws_secret_access_key="made-up",
-    )
-    client.create_bucket(Bucket=name)
-    client.close()
-    return WorkspaceSettings(
-        url=f"s3://{name}/some/prefix",
-        endpoint=bucket_server,
-        region="us-east-1",
-        access_key="${TEST_KEY}",
-        secret_key="${TEST_SECRET}",
-        allow_http=True,
-    )
+    bucket_server.client.create_bucket(Bucket=name)
+    return WorkspaceSettings(url=f"s3://{name}/some/prefix", **bucket_server.access)
 
 
 @pytest.fixture(params=["local", "bucket", "memory"])

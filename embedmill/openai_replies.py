@@ -41,6 +41,17 @@ TOKEN_LIMIT = "token_limit_exceeded"  # noqa: S105, the name of an error
 # Code of a rate limit that no waiting helps against: the request alone exceeds it.
 TOO_LARGE = "larger-than-the-rate"
 _TOO_LARGE = re.compile(r"^request too large|tokens must be reduced", re.IGNORECASE)
+# A file that would be taken in parts: OpenAI's words, and such as others may find for the same.
+# "Too many requests" alone is a rate limit: smaller files would not pass it.
+_FILE_TOO_LARGE = re.compile(
+    r"\b(?:file|dataset|upload|body|payload|entity)(?: size)? (?:is|was) (?:too (?:large|big)|larger)"
+    r"|\b(?:file|dataset) (?:has|contains) (?:too many|more than)"
+    r"|\b(?:file|dataset|upload)(?: size)? (?:exceeds|exceeded)"
+    r"|\bmaximum (?:file|dataset|upload|content) size"
+    r"|\btoo many (?:tasks|lines|inputs)\b"
+    r"|\btoo many requests in (?:\w+ )*(?:file|batch)\b",
+    re.IGNORECASE,
+)
 # A 400 about one of these is about the settings: every row would fail alike.
 _SETTINGS_PARAMS = frozenset({"model", "dimensions", "encoding_format", "user"})
 _RETRIED = frozenset({408, 409, 425, 499})
@@ -127,13 +138,20 @@ def job_error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError
 
     Returns:
         As :func:`error_of`, but ``RefusedError`` for ``PermanentError``; a file that is too large
-        has the code :data:`~embedmill.batch_provider.FILE_TOO_LARGE`.
+        (413, or a 400 that says so) has the code
+        :data:`~embedmill.batch_provider.FILE_TOO_LARGE`.
     """
     meaning = error_of(reply, doing=doing, now=now)
     if not isinstance(meaning, PermanentError):
         return meaning
     large = reply.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    large = large or tells_of_size(detail_of(reply.body).message)
     return RefusedError(str(meaning), code=FILE_TOO_LARGE if large else meaning.code)
+
+
+def tells_of_size(message: str) -> bool:
+    """Whether a provider says of a file of requests that it is too large, or has too many."""
+    return _FILE_TOO_LARGE.search(message) is not None
 
 
 def _stop(status: int, detail: ErrorDetail, message: str) -> StopRunError | None:

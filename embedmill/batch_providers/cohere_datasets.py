@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from embedmill.batch_provider import RequestFile, RowOutcome
+from embedmill.batch_provider import FILE_TOO_LARGE, RequestFile, RowOutcome
 from embedmill.batch_providers.cohere_http import CohereHttp
 from embedmill.batch_providers.cohere_wire import (
     Dataset,
@@ -18,6 +18,7 @@ from embedmill.batch_providers.cohere_wire import (
     moment_of,
 )
 from embedmill.errors import RefusedError, TransientError
+from embedmill.openai_replies import tells_of_size
 
 # Clocks of two machines may differ by so much when a job or a dataset is looked for.
 CLOCK_SKEW = timedelta(minutes=5)
@@ -59,7 +60,7 @@ class CohereDatasets:
         Raises:
             TransientError: code ``dataset-not-ready``: its validation takes time, and it is found
                 by its name later; ``upload-lost``.
-            RefusedError: code ``dataset-refused``.
+            RefusedError: code ``dataset-refused``, or that of a file which is too large.
         """
         known = uploaded_since and self._uploaded(name, uploaded_since)
         query = {"name": name, "type": self._kind, **self._options}
@@ -85,9 +86,10 @@ class CohereDatasets:
             path, DatasetReply, doing=f"asking for dataset {dataset_id}"
         ).dataset
         if dataset.validation_status == "failed":
+            said = dataset.validation_error or "no reason given"
             raise RefusedError(
-                f"Cohere refused dataset {dataset_id}: {dataset.validation_error}",
-                code="dataset-refused",
+                f"Cohere refused dataset {dataset_id}: {said}",
+                code=FILE_TOO_LARGE if tells_of_size(said) else "dataset-refused",
             )
         return dataset
 

@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from embedmill.batch_provider import JobCounts, JobError, JobHandle, JobState, JobStatus
+from embedmill.batch_provider import (
+    FILE_TOO_LARGE,
+    JobCounts,
+    JobError,
+    JobHandle,
+    JobState,
+    JobStatus,
+)
+from embedmill.openai_replies import tells_of_size
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 
@@ -186,9 +194,13 @@ def state_of_batch(batch: Batch) -> JobState:
             _count(batch.num_failed_records) or 0,
         ),
         output_file_id=batch.output_dataset_id or None,
-        errors=(JobError("batch-failed", reason),) if status == "failed" else (),
+        errors=(JobError(_code_of(reason), reason),) if status == "failed" else (),
         tokens=_count(batch.input_tokens) or None,
     )
+
+
+def _code_of(reason: str) -> str:
+    return FILE_TOO_LARGE if tells_of_size(reason) else "batch-failed"
 
 
 def _count(value: int | str | None) -> int | None:

@@ -6,7 +6,6 @@ compatible server may leave out has a default.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +22,7 @@ from embedmill.batch_provider import (
     JobStatus,
     ListedJob,
 )
-from embedmill.openai_replies import NO_MONEY, TOKEN_LIMIT
+from embedmill.openai_replies import NO_MONEY, TOKEN_LIMIT, tells_of_size
 from embedmill.redaction import redacted
 
 # Names in a job's metadata: at most 16 pairs, keys of 64 and values of 512 characters.
@@ -31,12 +30,6 @@ JOB_KEY, FINGERPRINT = "embedmill_job_key", "embedmill_fingerprint"
 
 # What servers call a job whose file they would take in parts, as far as it is known.
 _TOO_LARGE = frozenset({"too_many_tasks", "file_too_large"})
-# "Too many requests" alone is a rate limit: smaller files would not pass it.
-_LARGER = re.compile(
-    r"file (?:is|was) too large|file (?:has|contains) too many|too many (?:tasks|lines)"
-    r"|too many requests in (?:\w+ )*(?:file|batch)\b",
-    re.IGNORECASE,
-)
 
 # ``cancelling`` takes up to ten minutes and ends in ``cancelled``.
 _STATUSES: dict[str, JobStatus] = {
@@ -171,6 +164,6 @@ def _errors_of(batch: WireBatch) -> tuple[JobError, ...]:
 def _code_of(error: WireError) -> str:
     if error.code == TOKEN_LIMIT:
         return QUEUE_FULL
-    if error.code in _TOO_LARGE or (error.line is None and _LARGER.search(error.message or "")):
+    if error.code in _TOO_LARGE or (error.line is None and tells_of_size(error.message or "")):
         return FILE_TOO_LARGE
     return NO_CREDIT if error.code in NO_MONEY else error.code or "unknown"

@@ -66,6 +66,8 @@ class CohereApi:
                 raise ApiError(402, "Please add or update your payment method")
             case "not-found":
                 raise ApiError(404, "not found")
+            case "too-large":
+                raise ApiError(400, "invalid request: dataset is too large")
             case "error":
                 raise ApiError(int(fault.value or 500), "internal server error")
             case _:

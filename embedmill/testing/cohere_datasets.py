@@ -168,8 +168,8 @@ class CohereDatasets:
             dataset.rows, dataset.error = _requests(content)
         else:
             dataset.rows, dataset.error = _rows(content, request.query.get("keep_fields", []))
-        if planned(faults, "refuse-dataset"):
-            dataset.error = "planned to fail"
+        if refused := planned(faults, "refuse-dataset"):
+            dataset.error = refused.value or "planned to fail"
         return {"id": dataset.id}
 
     def add(self, name: str, kind: str) -> FakeDataset:

@@ -31,7 +31,8 @@ Deed = Literal[
     "no-money",
     "error",
     "not-found",
-    # datasets.create: its validation fails.
+    "too-large",
+    # datasets.create: its validation fails, for the reason in ``value``.
     "refuse-dataset",
     # datasets.part: the signed address has expired; ``count`` bytes, then the connection ends;
     # ``count`` bytes, and no more are promised.

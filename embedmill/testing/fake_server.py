@@ -109,7 +109,7 @@ class FakeServer(Generic[FaultT]):
                     self._pass(fault.seconds)
                 case "drop":
                     raise HangUp
-                case "html-502" | "html-200":
+                case "html-502" | "html-413" | "html-200":
                     return Reply(int(fault.do[-3:]), _PAGE, "text/html")
                 case _:
                     self._api.refuse(fault, call.request)

@@ -23,9 +23,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 # What the frame of every server does by itself; see embedmill.testing.fake_server.
 CommonDeed = Literal[
-    # Instead of the work: hang up; an error page of a proxy; that page as if all were well.
+    # Instead of the work: hang up; error pages of a proxy; such a page as if all were well.
     "drop",
     "html-502",
+    "html-413",
     "html-200",
     # Before the work.
     "slow",

@@ -28,6 +28,7 @@ Deed = Literal[
     "bad-key",
     "error",
     "not-found",
+    "too-large",
     "token-limit",
     # files.content
     "cut",

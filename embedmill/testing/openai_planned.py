@@ -36,5 +36,6 @@ def _errors(fault: Fault) -> dict[str, ApiError]:
         "bad-key": ApiError(401, "Incorrect API key provided: sk-abc.", code="invalid_api_key"),
         "error": ApiError(status, "The server had an error", kind="server_error"),
         "not-found": ApiError(404, "No such object"),
+        "too-large": ApiError(400, "File is too large."),
         "token-limit": ApiError(400, "Enqueued token limit reached", code="token_limit_exceeded"),
     }

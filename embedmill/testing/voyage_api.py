@@ -64,6 +64,8 @@ class VoyageApi:
                 raise ApiError(402, "Add a payment method to your account.")
             case "not-found":
                 raise ApiError(404, "Not found.")
+            case "too-large":
+                raise ApiError(400, "The file exceeds the maximum size.")
             case "error":
                 raise ApiError(int(fault.value or 500), "The server had an error.")
             case _:

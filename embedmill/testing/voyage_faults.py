@@ -29,6 +29,7 @@ Deed = Literal[
     "no-money",
     "error",
     "not-found",
+    "too-large",
     VectorDeed,
     # files.content: ``count`` bytes, then the connection ends.
     "cut",

@@ -40,6 +40,9 @@ PASSING = {
     "upload: the reply is lost": [(UPLOAD, "drop-reply", {})],
     "upload: the server is in trouble": [(UPLOAD, "html-502", {"times": 2})],
     "upload: too much at once": [(UPLOAD, "rate-limit", {"value": "9", "times": 2})],
+    "upload: the file is too large": [(UPLOAD, "too-large", {"times": 2})],
+    "upload: the file is too large for a proxy": [(UPLOAD, "html-413", {})],
+    "creation: the file is too large": [(CREATE, "too-large", {})],
     "creation: the reply is lost, the job exists": [(CREATE, "drop-reply", {})],
     "creation: the request is lost": [(CREATE, "drop", {})],
     "creation: a page of a proxy instead of a reply": [(CREATE, "html-200", {})],
@@ -69,6 +72,9 @@ OF_ONE = {
         "the file is unknown at first": [("batches.create", "not-found", {"times": 2})],
     },
     "cohere": {
+        "the dataset is too large": [
+            ("datasets.create", "refuse-dataset", {"value": "The dataset exceeds 1.5 GB"})
+        ],
         "a signed address has expired": [("datasets.part", "expired-link", {"times": 2})],
         "a part ends between two blocks": [("datasets.part", "short", {"count": 900})],
     },

@@ -72,11 +72,14 @@ def test_only_a_failed_job_says_that_the_queue_is_full():
     [
         ("too_many_tasks", "the limit of this model is 50000", True),
         ("invalid_request", "The batch input file is too large.", True),
+        ("invalid_request", "The batch input file is larger than the 209715200 maximum", True),
+        ("invalid_request", "File size exceeds the maximum allowed", True),
         ("invalid_request", "There are too many requests in the file", True),
         ("invalid_request", "The file contains too many requests: 60000", True),
         # Halves would meet the same.
         ("rate_limit_exceeded", "Too many requests. Please try again later.", False),
         ("too_many_batches", "The organization has too many batches in progress", False),
+        ("invalid_request", "The files of the organization exceed its storage", False),
         ("insufficient_quota", "You exceeded your current quota", False),
     ],
 )

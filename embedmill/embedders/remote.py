@@ -16,7 +16,7 @@ import numpy as np
 from embedmill.batching import by_halves
 from embedmill.embedder import EmbeddedTexts, Role, Vectors
 from embedmill.embedders.endpoint import Answer, Endpoint
-from embedmill.embedders.request_limits import RequestLimits
+from embedmill.embedders.request_limits import LearnedLimits, RequestLimits
 from embedmill.errors import (
     EmbedmillError,
     PermanentError,
@@ -97,7 +97,8 @@ class RemoteEmbedder:
     ) -> None:
         self.recipe = recipe
         self._endpoint = endpoint
-        self._limits = limits
+        self._limits = LearnedLimits(limits)
+        self._under_way = limits.under_way
         self._counter = packing_counter(limits.tokenizer)
         self._limiter = limiter
         self._waiting = waiting
@@ -147,7 +148,7 @@ class RemoteEmbedder:
             if group and (len(group) >= most_texts or tokens + rows.counts[row] > most):
                 yield group
                 group, tokens = [], 0
-                # The server may have shown meanwhile that it takes less.
+                # The server may have shown meanwhile that it takes less, or more.
                 most, most_texts = self._most()
             group.append(row)
             tokens += rows.counts[row]
@@ -156,7 +157,7 @@ class RemoteEmbedder:
 
     def _most(self) -> tuple[int, int]:
         """Tokens and texts of one request."""
-        limits = self._limits
+        limits = self._limits.next()
         return (
             self._limiter.tokens_per_request(limits.tokens),
             self._limiter.inputs_per_request(limits.texts),
@@ -199,7 +200,7 @@ class RemoteEmbedder:
         Raises:
             EmbedmillError: the gravest that went wrong; no request is under way any more.
         """
-        if self._limits.under_way == 1:
+        if self._under_way == 1:
             with self._sending:
                 for group in groups:
                     rows.failures |= embed(group)
@@ -259,9 +260,9 @@ class RemoteEmbedder:
     def _ask_for_less(self, rows: _Rows, refused: Sequence[int]) -> None:
         """Let requests be smaller than one that was refused while each of its texts was taken."""
         tokens = sum(rows.counts[row] for row in refused)
-        self._limits = self._limits.below(len(refused), tokens)
-        told = "one request with %d texts of %d tokens was too much; later ones are smaller"
-        log.warning(told, len(refused), tokens)
+        if self._limits.refused(len(refused), tokens):
+            told = "one request with %d texts of %d tokens was too much; the next are smaller"
+            log.warning(told, len(refused), tokens)
 
     def _request(self, turn: Turn, rows: _Rows, chosen: Sequence[int]) -> None:
         """Embed some rows in one request.
@@ -279,6 +280,7 @@ class RemoteEmbedder:
             rows.tokens.append(self._prove(turn, rows.role))
             raise
         self._proved = True
+        self._limits.taken(len(chosen), expected)
         rows.vectors[_plain(chosen)] = answer.vectors
         for position, failure in answer.failures.items():
             rows.failures[chosen[position]] = failure

@@ -13,7 +13,7 @@ import pytest
 from embedmill.budget_keeper import LocalKeeper
 from embedmill.embedders.endpoint import Answer
 from embedmill.embedders.remote import RemoteEmbedder
-from embedmill.embedders.request_limits import RequestLimits
+from embedmill.embedders.request_limits import LearnedLimits, RequestLimits
 from embedmill.errors import PermanentError, RefusedError, StopRunError
 from embedmill.rate_budget import Limits
 from embedmill.rate_limiter import Holder, RateLimiter
@@ -260,3 +260,44 @@ def test_limits_below_a_refused_request_lower_what_it_came_nearer_to():
     assert limits.below(130, 650) == replace(limits, texts=65)
     assert limits.below(8, 240_000) == replace(limits, tokens=120_000)
     assert limits.below(2, 20) == replace(limits, texts=1)
+
+
+def asked(learned, count, takes):
+    """Full requests, each sent in halves where it is refused; how many were."""
+    refused = 0
+    for _ in range(count):
+        texts = learned.next().texts
+        if takes(texts):
+            learned.taken(texts, 0)
+            continue
+        refused += 1
+        learned.refused(texts, 0)
+    return refused
+
+
+def test_a_server_that_always_takes_less_than_it_states_refuses_few_requests():
+    learned = LearnedLimits(RequestLimits(512, 250_000, "estimate"))
+    assert asked(learned, 100_000, lambda texts: texts <= 100) <= 3 + 13
+    assert learned.next().texts == 64
+
+
+def test_a_refusal_of_the_moment_makes_no_request_smaller_for_long():
+    learned = LearnedLimits(RequestLimits(512, 250_000, "estimate"))
+    assert learned.refused(512, 1_000)
+    assert learned.refused(256, 500)
+    assert asked(learned, 16 + 1 + 16 + 1, lambda texts: True) == 0
+    assert learned.next() == RequestLimits(512, 250_000, "estimate")
+
+
+def test_requests_under_way_that_are_refused_for_what_is_known_teach_nothing():
+    learned = LearnedLimits(RequestLimits(512, 250_000, "estimate"))
+    assert [learned.refused(512, 1_000) for _ in range(3)] == [True, False, False]
+    assert learned.next().texts == 256
+
+
+def test_small_requests_say_nothing_of_what_a_server_takes():
+    learned = LearnedLimits(RequestLimits(512, 250_000, "estimate"))
+    learned.refused(512, 1_000)
+    for _ in range(100):
+        learned.taken(10, 20)
+    assert learned.next().texts == 256

@@ -101,6 +101,11 @@ class EmbedStage:
         return False
 
     @property
+    def jobs(self) -> int:
+        """Embedding jobs that are waited for: none."""
+        return 0
+
+    @property
     def retrying(self) -> bool:
         """A segment waits for the time of its next try, or all of them for a proof."""
         return len(self._later) > 0 or (self._proof == "wanted" and self.waiting > 0)

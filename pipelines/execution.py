@@ -342,10 +342,8 @@ class Execution:
         )
 
     def _progress(self) -> Progress:
+        read = self._scan.counts if self._scan else DocumentCounts()
+        embed, apply = self._embed, self._apply
         return Progress(
-            documents=self._scan.counts if self._scan else DocumentCounts(),
-            chunks=self._embed.counts.chunks,
-            waiting=self._apply.waiting,
-            applied=self._apply.applied,
-            scanning=self._scanning,
+            read, embed.counts.chunks, apply.waiting, apply.applied, self._scanning, embed.jobs
         )

@@ -53,7 +53,8 @@ def line(progress: Progress, seconds: float) -> str:
             f"({documents.unchanged:,} unchanged, {documents.dead:,} dead); "
         )
     rate = progress.chunks / seconds if seconds > 0 else 0.0
+    jobs = f"; waiting for {number_of(progress.jobs, 'embedding job')}" if progress.jobs else ""
     return (
         f"{seconds:.0f} s: {read}{number_of(progress.chunks, 'chunk')} embedded, {rate:.0f}/s; "
-        f"{number_of(progress.applied, 'segment')} stored, {progress.waiting:,} to go"
+        f"{number_of(progress.applied, 'segment')} stored, {progress.waiting:,} to go{jobs}"
     )

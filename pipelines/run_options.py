@@ -22,6 +22,7 @@ class Progress:
         waiting: segments that are not applied yet.
         applied: segments applied so far.
         scanning: the source has not been read to its end.
+        jobs: embedding jobs whose end is awaited.
     """
 
     documents: DocumentCounts
@@ -29,6 +30,7 @@ class Progress:
     waiting: int
     applied: int
     scanning: bool
+    jobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

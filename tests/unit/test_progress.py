@@ -1,6 +1,7 @@
 """Progress: a line now and then, and nothing else, where nobody looks."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -15,6 +16,10 @@ def test_a_line_says_what_is_done_and_what_is_left():
     text = line(PROGRESS, 10.0)
     assert "10 s: reading 1,200 documents (1,000 unchanged, 3 dead)" in text
     assert "500 chunks embedded, 50/s; 6 segments stored, 4 to go" in text
+
+
+def test_a_line_says_what_is_waited_for_at_the_provider():
+    assert line(replace(PROGRESS, jobs=1), 10.0).endswith("4 to go; waiting for 1 embedding job")
 
 
 def test_no_time_is_no_division_by_it():

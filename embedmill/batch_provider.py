@@ -168,6 +168,11 @@ class JobState:
         return self.status in _TERMINAL
 
     @property
+    def taken(self) -> bool:
+        """Whether the provider has taken the job's file: it works on it, or has."""
+        return self.status in {"running", "succeeded", "expired"}
+
+    @property
     def brought_nothing(self) -> bool:
         """Whether it ended early, and without any file."""
         early = self.status in {"expired", "cancelled"}

@@ -56,6 +56,7 @@ class JobProgress:
         intended: when the intent was written, UTC.
         sure: this process wrote the intent and nothing has been sent for it yet.
         last_try: when the last try to submit it ended, ours or that of a dead process; None: never.
+        refusals: tries to submit it that the provider or the way to it did not let through.
         looked: when it was last looked for in vain; None: never since that try.
         handle: of the submitted job; None before.
         state: as of the last poll; None before the first.
@@ -67,6 +68,7 @@ class JobProgress:
     intended: datetime
     sure: bool
     last_try: datetime | None = None
+    refusals: int = 0
     looked: datetime | None = None
     handle: JobHandle | None = None
     state: JobState | None = None
@@ -139,10 +141,23 @@ def after_not_found(job: JobProgress, looked: datetime, policy: JobPolicy) -> Jo
     return replace(job, not_before=None if _believably_absent(job, policy) else again)
 
 
-def after_refused_for_now(job: JobProgress, now: datetime, wait_s: float) -> JobProgress:
-    """No job was created, and the provider wants us to wait before we try again."""
+def after_refused_for_now(
+    job: JobProgress, now: datetime, wait_s: float | None, policy: JobPolicy
+) -> JobProgress:
+    """No job was created, and we wait before we try again.
+
+    Args:
+        job: as it stands.
+        now: UTC.
+        wait_s: as the provider wants it; None: it does not say, and a whole file may have been sent
+            in vain, so that the pause grows with every try.
+        policy: how patient to be.
+    """
+    if wait_s is None:
+        wait_s = min(policy.poll_most, policy.poll_first * 1.5 ** min(job.refusals, 40))
     later = now + timedelta(seconds=wait_s)
-    return replace(job, sure=True, last_try=now, looked=None, not_before=later)
+    tried = replace(job, refusals=job.refusals + 1)
+    return replace(tried, sure=True, last_try=now, looked=None, not_before=later)
 
 
 def after_pause(job: JobProgress, now: datetime, wait_s: float) -> JobProgress:

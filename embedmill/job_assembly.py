@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from embedmill.assembly import Layers
 from embedmill.batch_provider import BatchEmbeddingProvider, BatchLimits
 from embedmill.cohere_settings import CohereEmbedderSettings
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import JobPolicy
 from embedmill.errors import RefusedError, SettingsError
 from embedmill.extras import extra
-from embedmill.job_desk import JobParts
 from embedmill.job_packing import Packer
+from embedmill.job_parts import JobParts
 from embedmill.job_records import JobRecords
 from embedmill.job_runner import JobRunner
 from embedmill.job_settings import EmbeddingJobSettings
+from embedmill.job_summary import unneeded_summaries
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.rate_assembly import account_of
 from embedmill.recipe import EmbeddingRecipe
@@ -33,9 +32,9 @@ from embedmill.sealed_json import sealed, unsealed
 from embedmill.segment import ChunkLayer
 from embedmill.settings import EmbedderSettings, Settings
 from embedmill.unfinished_jobs import UnfinishedJobs, unfinished_jobs
-from embedmill.vector_layer import VectorLayer
+from embedmill.vector_layer import LayerNames, VectorLayer
 from embedmill.voyage_settings import VoyageEmbedderSettings
-from embedmill.work_left import lacks_vectors
+from embedmill.work_left import lacking_vectors
 from embedmill.workspace import Workspace, create_once
 
 # Plain sentences of different fields, so that two swapped answers cannot look alike.
@@ -71,15 +70,25 @@ def uses_jobs(settings: Settings) -> bool:
     return isinstance(embedder, HAVING_JOBS) and embedder.mode != "realtime"
 
 
-def jobs_left(context: RunContext, layers: Layers) -> UnfinishedJobs:
+def jobs_left(settings: Settings, version: LayerNames, workspace: Workspace) -> UnfinishedJobs:
     """What jobs of earlier runs still bring to a version, whatever its settings ask for now.
 
     A run that did not look would pay for their rows again, and forget the jobs.
     """
-    if not isinstance(context.settings.embedder, HAVING_JOBS):
-        return UnfinishedJobs((), 0)
-    records = job_records(context.settings, context, layers.workspace)
-    return unfinished_jobs(records, partial(lacks_vectors, layers.chunks, layers.vectors))
+    if not isinstance(settings.embedder, HAVING_JOBS):
+        return UnfinishedJobs()
+    chunks = ChunkLayer(workspace, settings.index, version.chunking.id)
+    vectors = VectorLayer.of_version(workspace, settings.index, version)
+    records = job_records(settings, version, workspace)
+    return unfinished_jobs(records, lacking_vectors(chunks, vectors))
+
+
+def unneeded_jobs(
+    settings: Settings, version: LayerNames, workspace: Workspace
+) -> Sequence[dict[str, Any]]:
+    """Open jobs of a version whose rows have vectors; see ``job_summary.unneeded_line``."""
+    left = jobs_left(settings, version, workspace).unneeded
+    return unneeded_summaries(left, price_per_million(settings.embedder))
 
 
 def price_per_million(settings: EmbedderSettings) -> float | None:
@@ -87,9 +96,9 @@ def price_per_million(settings: EmbedderSettings) -> float | None:
     return settings.jobs.dollars_per_million_tokens if isinstance(settings, HAVING_JOBS) else None
 
 
-def job_records(settings: Settings, context: RunContext, workspace: Workspace) -> JobRecords:
+def job_records(settings: Settings, version: LayerNames, workspace: Workspace) -> JobRecords:
     """Records of the jobs of an index version."""
-    return JobRecords(workspace, settings.index, context)
+    return JobRecords(workspace, settings.index, version)
 
 
 def build_provider(
@@ -180,7 +189,8 @@ def job_runner_of(
         dice=random.Random(context.run),  # noqa: S311 - jitter, no secret
         policy=_policy(settings),
         realtime=None if by_jobs_alone else realtime,
-        realtime_below=sys.maxsize if settings.mode == "realtime" else jobs.realtime_below,
+        realtime_below=jobs.realtime_below,
+        new_jobs=settings.mode != "realtime",
         deadline=None if by_jobs_alone else _deadline(jobs, context.run),
         stale_share=jobs.stale_share if jobs.on_stale_input == "cancel" else None,
         account=account_of(settings),

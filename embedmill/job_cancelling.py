@@ -7,8 +7,8 @@ from datetime import datetime
 
 from embedmill.batch_provider import BatchEmbeddingProvider, JobHandle
 from embedmill.embedding_job import JobPolicy, JobProgress, after_not_found, next_step
-from embedmill.errors import RefusedError
-from embedmill.job_records import JobOutcome, JobRecord, JobRecords
+from embedmill.errors import RefusedError, TransientError
+from embedmill.job_records import UNNEEDED, JobOutcome, JobRecord, JobRecords
 
 
 def cancel_job(
@@ -18,8 +18,11 @@ def cancel_job(
     *,
     clock: Callable[[], datetime],
     sleep: Callable[[float], None],
+    needed: bool = True,
 ) -> JobHandle | None:
     """Have a job cancelled; give up an intent that never became one.
+
+    A job that is needed is collected by the next run, whatever it did; one that is not is closed.
 
     An intent without a known job is looked for until the provider's listing can be believed: the
     process that wrote it may have submitted it a moment ago. Whoever calls holds the lease, so that
@@ -31,6 +34,7 @@ def cancel_job(
         provider: of the job.
         clock: UTC.
         sleep: between two looks.
+        needed: whether a row of it has no vector yet.
 
     Returns:
         The job that the provider was asked to cancel; None: there never was one, the rows of the
@@ -60,12 +64,22 @@ def cancel_job(
                 f"Where nobody can reach it any more, embedmill jobs cancel {intent.key} --give-up "
                 "-c SETTINGS lets it be: its rows are embedded, and paid for, again",
             ) from error
+        if not needed:
+            note = "cancelled by hand, for its rows have vectors already"
+            tokens = _charged(provider, handle)
+            _close(record, records, clock(), note, status=UNNEEDED, tokens=tokens)
         return handle
-    _abandon(record, records, clock(), "given up by hand before it was submitted")
+    _close(record, records, clock(), "given up by hand before it was submitted", tokens=0)
     return None
 
 
-def give_up_job(record: JobRecord, records: JobRecords, *, clock: Callable[[], datetime]) -> None:
+def give_up_job(
+    record: JobRecord,
+    records: JobRecords,
+    *,
+    clock: Callable[[], datetime],
+    needed: bool = True,
+) -> None:
     """Let a job be that nobody can reach any more, without asking the provider.
 
     Whatever it did is lost: its rows are open again, and are paid for again.
@@ -74,12 +88,23 @@ def give_up_job(record: JobRecord, records: JobRecords, *, clock: Callable[[], d
         record: of the job.
         records: where its end is written.
         clock: UTC.
+        needed: whether a row of it has no vector yet.
 
     Raises:
         RefusedError: it has ended.
     """
     _require_open(record)
-    _abandon(record, records, clock(), "given up by hand; what it did was never collected")
+    note = "given up by hand; what it did was never collected"
+    _close(record, records, clock(), note, status="abandoned" if needed else UNNEEDED)
+
+
+def _charged(provider: BatchEmbeddingProvider, job: JobHandle) -> int | None:
+    """Tokens of a job; None: it has not ended, or the provider does not say."""
+    try:
+        state = provider.state(job)
+    except (TransientError, RefusedError):
+        return None
+    return state.tokens if state.terminal else None
 
 
 def _require_open(record: JobRecord) -> None:
@@ -87,12 +112,21 @@ def _require_open(record: JobRecord) -> None:
         raise RefusedError(f"embedding job {record.intent.key} has ended: {record.outcome.status}")
 
 
-def _abandon(record: JobRecord, records: JobRecords, now: datetime, note: str) -> None:
+def _close(
+    record: JobRecord,
+    records: JobRecords,
+    now: datetime,
+    note: str,
+    *,
+    status: str = "abandoned",
+    tokens: int | None = None,
+) -> None:
     outcome = JobOutcome(
-        status="abandoned",
+        status=status,
+        tokens=tokens,
         ended=now.isoformat(),
         counted=False,
-        again=record.intent.rows(),
+        again={} if status == UNNEEDED else record.intent.rows(),
         note=note,
     )
     records.collected(record.intent.key, outcome)

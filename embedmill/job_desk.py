@@ -6,23 +6,18 @@ Talks to the provider and writes the records; what a job's rows mean is not its 
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from embedmill import job_stops
 from embedmill.batch_provider import (
     FILE_TOO_LARGE,
     QUEUE_FULL,
-    BatchEmbeddingProvider,
     JobState,
     RequestFile,
 )
-from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding_job import (
-    JobPolicy,
     JobProgress,
     after_not_found,
     after_pause,
@@ -34,65 +29,25 @@ from embedmill.embedding_job import (
 )
 from embedmill.errors import (
     OutcomeUnknownError,
+    PermanentError,
     RateLimitedError,
     RefusedError,
     StopRunError,
     TransientError,
 )
 from embedmill.job_collecting import Collected, collect
-from embedmill.job_packing import Packer
-from embedmill.job_records import TOO_LARGE, Intent, JobRecord, JobRecords
-from embedmill.segment import ChunkLayer, SegmentKey
-from embedmill.vector_layer import VectorLayer
+from embedmill.job_parts import JobParts
+from embedmill.job_records import TOO_LARGE, UNNEEDED, Intent, JobRecord
+from embedmill.segment import SegmentKey
 
 log = logging.getLogger(__name__)
-# A transient refusal without a time to wait.
+# A question that failed, without a time to wait.
 _PAUSE_S = 15.0
+# Tries to send a job that are told of without being asked: more and more seldom.
+_TOLD = frozenset({3, 10, 30, 100, 300})
+_HAVE_VECTORS = "its rows have vectors already"
 # A new job may be unknown to the servers that are asked about it.
 _SHOWS_WITHIN = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, slots=True)
-class JobParts:
-    """What jobs are made with.
-
-    Attributes:
-        chunks: hold the texts.
-        vectors: take the vectors.
-        records: of jobs.
-        provider: talks to the provider.
-        packer: writes request files.
-        dimension: of the vectors.
-        canaries: expected vectors of the packer's known texts, or None.
-        scratch: local folder.
-        clock: UTC now.
-        dice: for jitter.
-        policy: how patient to be.
-        realtime: the same model without jobs, for what is too little or too late for one; None:
-            everything goes through jobs.
-        realtime_below: rows; fewer that are left over go to ``realtime``.
-        deadline: UTC; what is not done then goes to ``realtime``, its jobs are cancelled.
-        stale_share: a job is cancelled when at least this share of its rows is not wanted any more;
-            None: jobs are left to finish, rows are sent whether they are wanted or not.
-        account: digest of the provider's address and key; see ``JobRecord.require_account``.
-    """
-
-    chunks: ChunkLayer
-    vectors: VectorLayer
-    records: JobRecords
-    provider: BatchEmbeddingProvider
-    packer: Packer
-    dimension: int
-    canaries: Vectors | None
-    scratch: Path
-    clock: Callable[[], datetime]
-    dice: random.Random
-    policy: JobPolicy = field(default_factory=JobPolicy)
-    realtime: Embedder | None = None
-    realtime_below: int = 0
-    deadline: datetime | None = None
-    stale_share: float | None = None
-    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +61,7 @@ class Ending:
         given_up: why nothing can come of it; "" otherwise.
         status: for the record, when it was given up: ``abandoned`` before it existed; ``refused``
             by the provider, which would refuse it again, or ``too-large``; ``lost``, with what it
-            brought.
+            brought; ``unneeded``.
     """
 
     intent: Intent
@@ -128,9 +83,16 @@ class JobDesk:
         self._doomed: dict[str, str] = {}
         self._cancelled: set[str] = set()
         self._overdue: set[str] = set()
+        # Jobs of rows that have vectors: their end is written down, and nobody waits for it.
+        self._unneeded: set[str] = set()
 
     def __len__(self) -> int:
-        """Jobs that are not collected."""
+        """Jobs whose rows wait for them."""
+        return len(self._jobs) - len(self._unneeded)
+
+    @property
+    def under_way(self) -> int:
+        """Jobs that are not closed."""
         return len(self._jobs)
 
     @property
@@ -163,7 +125,10 @@ class JobDesk:
     @property
     def unsent(self) -> int:
         """Jobs that do not exist at the provider, as far as is known."""
-        return sum(job.handle is None for job in self._jobs.values())
+        return sum(job.handle is None for job in self._needed())
+
+    def _needed(self) -> list[JobProgress]:
+        return [job for key, job in self._jobs.items() if key not in self._unneeded]
 
     @property
     def sending(self) -> bool:
@@ -171,15 +136,22 @@ class JobDesk:
         soon = self._p.clock() + timedelta(seconds=self._p.policy.listing_lag)
         return any(
             job.handle is None and (job.not_before is None or job.not_before <= soon)
-            for job in self._jobs.values()
+            for job in self._needed()
         )
 
-    def take_up(self, record: JobRecord) -> None:
+    def take_up(self, record: JobRecord, *, needed: bool) -> None:
         """A job that an earlier process left without outcome.
 
         Whatever that process did last, it did before now.
+
+        Args:
+            record: of the job.
+            needed: whether a row of it has no vector yet. Where none has not, results are not
+                fetched, and an intent is not sent.
         """
         key, now = record.intent.key, self._p.clock()
+        if not needed:
+            self._unneeded.add(key)
         self._intents[key] = record.intent
         self._jobs[key] = JobProgress(
             key, record.intent.created, sure=False, last_try=now, handle=record.handle
@@ -198,6 +170,7 @@ class JobDesk:
         self._doomed.pop(key, None)
         self._cancelled.discard(key)
         self._overdue.discard(key)
+        self._unneeded.discard(key)
         self._forget_file(key)
 
     def holding(self, rows: Mapping[SegmentKey, set[int]], share: float) -> list[str]:
@@ -229,6 +202,11 @@ class JobDesk:
                 log.info("embedding job %s is cancelled: %s", key, self._doomed[key])
                 self._cancelled.add(key)
 
+    def taken(self) -> Sequence[Intent]:
+        """Jobs whose file the provider is known to have taken."""
+        states = {key: job.state for key, job in self._jobs.items()}
+        return [self._intents[key] for key, state in states.items() if state and state.taken]
+
     def is_cancelled(self, key: str) -> bool:
         """Whether we asked for its end."""
         return key in self._cancelled
@@ -239,9 +217,10 @@ class JobDesk:
         Raises:
             StopRunError: that is so.
         """
-        if not self._jobs or self._overdue != self._jobs.keys():
+        late = self._overdue - self._unneeded
+        if not late or len(late) != len(self):
             return
-        key = min(self._overdue)
+        key = min(late)
         job = self._jobs[key]
         raise StopRunError(
             f"embedding job {key} ({job.handle and job.handle.job_id}) should have ended long "
@@ -262,8 +241,8 @@ class JobDesk:
         window = self._p.provider.limits.window_s
         step = next_step(job, self._p.clock(), window, self._p.policy)
         if step == "submit":
-            doom = self._doomed.get(key)
-            return self._submit(job) if doom is None else self._given_up(key, doom)
+            why = self._not_to_be_sent(key)
+            return self._given_up(key, why) if why else self._submit(job)
         if step == "look":
             self._look(job)
         elif step in {"poll", "overdue"}:
@@ -276,7 +255,16 @@ class JobDesk:
             return self._collect(job)
         return None
 
+    def _not_to_be_sent(self, key: str) -> str:
+        """Why an intent that was surely not sent stays so; "" when it is to be sent."""
+        if key in self._unneeded:
+            return _HAVE_VECTORS
+        if not self._p.new_jobs:
+            return "it was never sent, and the settings ask for no jobs any more"
+        return self._doomed.get(key, "")
+
     def _given_up(self, key: str, why: str) -> Ending:
+        log.info("embedding job %s is not sent: %s", key, why)
         return Ending(self._intents[key], None, None, why)
 
     def _submit(self, job: JobProgress) -> Ending | None:
@@ -294,9 +282,12 @@ class JobDesk:
             log.warning("embedding job %s may exist (%s): looking for it", job.key, error)
             self._jobs[job.key] = after_unknown(job, self._p.clock())
         except TransientError as error:
-            wait = policy.queue_full_wait if error.code == QUEUE_FULL else wait_of(error)
-            log.info("embedding job %s waits %.0f s: %s", job.key, wait, error)
-            self._jobs[job.key] = after_refused_for_now(job, self._p.clock(), wait)
+            wait = policy.queue_full_wait if error.code == QUEUE_FULL else _stated_wait(error)
+            job = after_refused_for_now(job, self._p.clock(), wait, policy)
+            self._jobs[job.key] = job
+            level = logging.WARNING if job.refusals in _TOLD else logging.INFO
+            told = "embedding job %s could not be sent (try %d), again at %s: %s"
+            log.log(level, told, job.key, job.refusals, f"{job.not_before:%H:%M:%S} UTC", error)
         except RefusedError as error:
             status = TOO_LARGE if error.code == FILE_TOO_LARGE else "refused"
             return Ending(self._intents[job.key], None, None, str(error), status)
@@ -307,7 +298,11 @@ class JobDesk:
     def _written_again(self, job: JobProgress) -> RequestFile | None:
         """The file of an intent that another process left; None when its bytes differ now."""
         intent = self._intents[job.key]
-        packed = self._p.packer.again(intent.requests, intent.canaries)
+        try:
+            packed = self._p.packer.again(intent.requests, intent.canaries)
+        except PermanentError:
+            # No file takes one of its texts any more: limits are others than they were.
+            return None
         file = replace(packed.file, job_key=job.key)
         if file.fingerprint != intent.fingerprint:
             file.path.unlink(missing_ok=True)
@@ -322,7 +317,7 @@ class JobDesk:
                 job_key=job.key, fingerprint=intent.fingerprint, since=intent.created
             )
         except TransientError as error:
-            self._jobs[job.key] = after_pause(job, self._p.clock(), wait_of(error))
+            self._jobs[job.key] = after_pause(job, self._p.clock(), _wait_of(error))
             return
         if handle is None:
             self._jobs[job.key] = after_not_found(job, looked, self._p.policy)
@@ -345,7 +340,8 @@ class JobDesk:
             log.info("asking for embedding job %s failed: %s", job.key, error)
             state = None
         except RefusedError as error:
-            if self._p.clock() - job.handle.created_at > _SHOWS_WITHIN:
+            old = self._p.clock() - job.handle.created_at > _SHOWS_WITHIN
+            if old and job.key not in self._unneeded:
                 elsewhere = self._intents[job.key].account not in {"", self._p.account}
                 raise job_stops.unknown(job.key, str(error), elsewhere=elsewhere) from error
             state = None
@@ -356,6 +352,8 @@ class JobDesk:
         assert job.handle is not None
         assert job.state is not None
         intent = self._intents[job.key]
+        if job.key in self._unneeded:
+            return Ending(intent, job.state, None, f"{_HAVE_VECTORS}: not fetched", UNNEEDED)
         if job.state.status == "failed" or job.state.brought_nothing:
             return Ending(intent, job.state, None)
         try:
@@ -373,12 +371,14 @@ class JobDesk:
             if error.code == "not-finished":
                 self._collect_later(job, TransientError(str(error)))
                 return None
+            if error.code != "results-gone":
+                raise job_stops.unreadable(job.key, str(error)) from error
             return Ending(intent, job.state, None, str(error), "lost")
         return Ending(intent, job.state, collected)
 
     def _collect_later(self, job: JobProgress, error: TransientError) -> None:
         """Ask for the state once more before the next try: files may have changed."""
-        wait = wait_of(error)
+        wait = _wait_of(error)
         log.warning("results of embedding job %s: %s; again in %.0f s", job.key, error, wait)
         self._jobs[job.key] = replace(after_pause(job, self._p.clock(), wait), state=None)
 
@@ -388,8 +388,11 @@ class JobDesk:
             file.path.unlink(missing_ok=True)
 
 
-def wait_of(error: TransientError) -> float:
-    """Seconds to wait after a failure that will pass."""
-    if isinstance(error, RateLimitedError) and error.retry_after is not None:
-        return error.retry_after
-    return _PAUSE_S
+def _stated_wait(error: TransientError) -> float | None:
+    return error.retry_after if isinstance(error, RateLimitedError) else None
+
+
+def _wait_of(error: TransientError) -> float:
+    """Seconds to wait after a question that failed."""
+    stated = _stated_wait(error)
+    return _PAUSE_S if stated is None else stated

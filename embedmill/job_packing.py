@@ -135,7 +135,7 @@ class Packer:
         self._scratch = scratch
         self._inputs = min(inputs_per_request, limits.inputs_per_request or inputs_per_request)
         self._canaries = canaries
-        self._inputs_per_file = inputs_per_file
+        self._stated = self._inputs_per_file = inputs_per_file
         self._files = 0
         self._last: tuple[SegmentKey, pa.Table] | None = None
 
@@ -146,16 +146,20 @@ class Packer:
         most = (self._inputs_per_file, stated)
         return min((each for each in most if each is not None), default=None)
 
-    def halve(self, inputs: int) -> None:
-        """Put fewer texts into a file from now on: one of so many was too large."""
-        self._inputs_per_file = min(max(1, inputs // 2), self._inputs_per_file or inputs)
+    def limit(self, inputs: int | None) -> None:
+        """Put no more texts into a file from now on; None: as many as the settings say."""
+        stated = self._stated
+        self._inputs_per_file = stated if inputs is None else min(inputs, stated or inputs)
 
-    def pack(self, segments: Iterable[SegmentRows], most_tokens: int | None) -> Packed | None:
+    def pack(
+        self, segments: Sequence[SegmentRows], most_tokens: int | None, *, shortest: bool = False
+    ) -> Packed | None:
         """Fill one file with open rows, in the order given; rows no file can take die.
 
         Args:
             segments: with open rows.
             most_tokens: that may still wait at the provider; None: no limit is known.
+            shortest: put the shortest text alone into it.
 
         Returns:
             None when there is no open row, or no room for the first of them.
@@ -167,7 +171,9 @@ class Packer:
             limits = replace(limits, inputs_per_file=min(most, limits.inputs_per_file or most))
         with self._writer(self._canaries, limits) as writer:
             filling.tokens = sum(map(_canary_tokens, self._canaries))
-            for rows, request, texts, counts in self._requests(segments):
+            for rows, request, texts, counts in self._requests(
+                _shortest(segments) if shortest else ((it, it.open_rows()) for it in segments)
+            ):
                 if not filling.take(writer, rows, request, texts, counts):
                     break
             if not filling.requests:
@@ -198,10 +204,9 @@ class Packer:
         return Packed(file, requests, canaries)
 
     def _requests(
-        self, segments: Iterable[SegmentRows]
+        self, wanted: Iterable[tuple[SegmentRows, Sequence[int]]]
     ) -> Iterator[tuple[SegmentRows, Request, list[str], list[int]]]:
-        for rows in segments:
-            opened = rows.open_rows()
+        for rows, opened in wanted:
             if not opened:
                 continue
             column = self._chunks.chunks(rows.key)[0].column("text")
@@ -245,3 +250,10 @@ class Packer:
         if self._last is None or self._last[0] != key:
             self._last = (key, self._chunks.chunks(key)[0])
         return self._last[1]
+
+
+def _shortest(segments: Iterable[SegmentRows]) -> list[tuple[SegmentRows, list[int]]]:
+    """The open row of fewest tokens."""
+    each = ((int(rows.tokens[row]), rows, row) for rows in segments for row in rows.open_rows())
+    _, rows, row = min(each, key=lambda it: it[0])
+    return [(rows, [row])]

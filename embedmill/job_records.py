@@ -33,6 +33,8 @@ from embedmill.workspace import Workspace, create_once, require
 
 # Status of a job whose file the provider did not take for its size, and code of a row.
 TOO_LARGE = "too-large"
+# Status of a job that was let be, for its rows have vectors already.
+UNNEEDED = "unneeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class JobOutcome:
     """What became of a job; with it the job is done.
 
     Attributes:
-        status: of the provider's job, or ``quarantined``, ``abandoned``, ``too-large``.
+        status: of the provider's job, or ``quarantined``, ``abandoned``, ``too-large``,
+            ``unneeded``.
         buckets: of its rows.
         tokens: charged, as far as the provider said; None: it did not.
         ended: UTC, ISO 8601, when it was collected.
@@ -206,6 +209,12 @@ class JobRecords:
             if f"{folder}/outcome.json" in paths:
                 outcome = _outcome(self._read(JobOutcome, f"{folder}/outcome.json"))
                 yield folder.rsplit("/", 1)[-1], outcome
+
+    def taken(self) -> Iterator[Intent]:
+        """Jobs that are done and whose rows were tried: the provider has taken their files."""
+        for key, outcome in self.outcomes():
+            if outcome.counted:
+                yield _intent(self._read(Intent, f"{self._folder}/{key}/intent.json"))
 
     def handle(self, key: str) -> JobHandle | None:
         """What finds a job again; None: it was never submitted."""

@@ -1,4 +1,4 @@
-"""Runs embedding jobs for the segments it is offered: pack, submit, poll, collect, finish the rest.
+"""Runs embedding jobs for the segments it is offered: pack, submit, poll, have the ended closed.
 
 The runner holds a few bytes for each row that waits. What it knows of jobs stands in the workspace
 before and after every step that costs money, so that any process can take over at any point: a new
@@ -7,29 +7,26 @@ runner reads the records and goes on. One that was interrupted by an error is no
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from embedmill import job_stops
-from embedmill.batch_provider import NO_CREDIT, JobState
 from embedmill.closing import let_go
 from embedmill.embedding import EmbedOutcome
-from embedmill.embedding_job import buckets_of, verdict_on_row
-from embedmill.errors import StopRunError
-from embedmill.job_collecting import Collected, FailedRow
-from embedmill.job_desk import Ending, JobDesk, JobParts
+from embedmill.errors import RefusedError
+from embedmill.job_desk import JobDesk
+from embedmill.job_endings import JobEndings
+from embedmill.job_file_sizes import FileSizes
 from embedmill.job_packing import Packed
+from embedmill.job_parts import JobParts
 from embedmill.job_quota import JobQuota
-from embedmill.job_records import TOO_LARGE, Intent, JobOutcome, job_key, outcome_of_too_large
+from embedmill.job_records import Intent, JobOutcome, JobRecord, job_key
 from embedmill.job_rows import RowHistory, SegmentRows
 from embedmill.job_segments import WaitingSegments
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
+from embedmill.work_left import lacking_vectors
 
-log = logging.getLogger(__name__)
 # When a provider states no limit.
 _FULL_FILE = 50_000
 # Rows of one realtime call: what a crash may lose, and pay for again.
@@ -68,22 +65,17 @@ class JobRunner:
         self._known: set[str] = set()
         self._history = RowHistory()
         self._queue_full_until: datetime | None = None
-        self._stop: StopRunError | None = None
         self._hurry: datetime | None = None
         self._postponed = False
+        self._sizes = FileSizes()
         for key, outcome in parts.records.outcomes():
             self._known.add(key)
-            if outcome.too_large:
-                parts.packer.halve(outcome.too_large)
+            self._sizes.remember(outcome)
             self._history.remember(outcome.tried(), outcome.alone, outcome.dead)
             self._count_ended(key, outcome)
+        lacks = lacking_vectors(parts.chunks, parts.vectors)
         for record in parts.records.open():
-            record.require_provider(parts.provider.kind)
-            record.require_account(parts.account)
-            self._known.add(record.intent.key)
-            self._desk.take_up(record)
-            self._quota.created(record.intent.created)
-            self._history.fly(record.intent.rows())
+            self._take_up(record, needed=any(map(lacks, record.intent.rows())))
         self._segments = WaitingSegments(
             parts.chunks,
             parts.vectors,
@@ -91,6 +83,26 @@ class JobRunner:
             self._history,
             drops_stale=parts.stale_share is not None,
         )
+        self._endings = JobEndings(parts, self._desk, self._segments, self._history, self._sizes)
+
+    def _take_up(self, record: JobRecord, *, needed: bool) -> None:
+        """A job without outcome goes on; who needs none of its rows is not stopped by where it is.
+
+        Raises:
+            RefusedError: it cannot be found with these settings, and its rows are needed.
+        """
+        self._known.add(record.intent.key)
+        self._quota.created(record.intent.created)
+        try:
+            record.require_provider(self._p.provider.kind)
+            record.require_account(self._p.account)
+        except RefusedError:
+            if needed:
+                raise
+            return
+        self._desk.take_up(record, needed=needed)
+        if needed:
+            self._history.fly(record.intent.rows())
 
     def _count_ended(self, key: str, outcome: JobOutcome) -> None:
         """A job that an earlier process created within the hour counts, though it has ended."""
@@ -133,8 +145,8 @@ class JobRunner:
         self._desk.cancel_doomed()
         self._step_all()
         self._segments.settle()
-        if self._stop is not None:
-            raise self._stop
+        if self._endings.stop is not None:
+            raise self._endings.stop
         self._let_go()
         while self._send(flush=flush, late=late):
             if self._takes_long():
@@ -147,7 +159,7 @@ class JobRunner:
             jobs=len(self._desk),
             rows=self._segments.waiting,
             wait_s=self._wait_s(),
-            resting=not self._postponed and not self._desk.sending,
+            resting=not (self._postponed or self._desk.sending or self._sizes.probe),
         )
 
     def _takes_long(self) -> bool:
@@ -184,128 +196,17 @@ class JobRunner:
 
     def _step_all(self) -> None:
         for key in self._desk.keys:
-            ending = self._desk.step(key)
-            if ending is not None:
-                self._end(ending)
+            self._step(key)
             if self._takes_long():
                 return
 
-    # The end of a job.
-
-    def _end(self, ending: Ending) -> None:
-        intent, state = ending.intent, ending.state
-        if ending.status == TOO_LARGE:
-            self._too_large(intent, ending.given_up)
-        elif ending.given_up:
-            needed = self._segments.wait_for(intent.rows())
-            self._give_up(intent, ending.status, ending.given_up)
-            if ending.status != "abandoned" and needed:
-                stop = job_stops.refused if ending.status == "refused" else job_stops.gone
-                self._stop = stop(intent.key, ending.given_up)
-        elif ending.collected is None:
-            assert state is not None
-            self._refused(intent, state)
-        else:
-            assert state is not None
-            with ending.collected as collected:
-                if collected.problem:
-                    self._quarantine(intent, state, collected)
-                else:
-                    self._finish(intent, state, collected)
-
-    def _refused(self, intent: Intent, state: JobState) -> None:
-        """The job brought nothing: it never ran and cost nothing, or what it did is lost."""
-        if state.status != "failed":
-            self._give_up(intent, state.status, "it ended without results", tokens=state.tokens)
-            return
-        said = "; ".join(f"{e.code}: {e.message}" for e in state.errors) or state.raw_status
-        if state.too_large:
-            self._too_large(intent, said)
-            return
-        self._give_up(intent, "failed", said)
-        if state.queue_full:
+    def _step(self, key: str) -> None:
+        ending = self._desk.step(key)
+        if ending is None:
+            self._endings.look_at_probe()
+        elif self._endings.end(ending):
             wait = timedelta(seconds=self._p.policy.queue_full_wait)
             self._queue_full_until = self._p.clock() + wait
-            return
-        self._stop = job_stops.failed(intent.key, said, unpaid=state.unpaid)
-
-    def _too_large(self, intent: Intent, said: str) -> None:
-        """The provider takes no file of this size: half of it is sent; a text alone in one dies."""
-        told = "embedding job %s, too large with %d texts, is sent in parts: %s"
-        log.warning(told, intent.key, intent.inputs, said)
-        self._p.packer.halve(intent.inputs)
-        self._close(intent, outcome_of_too_large(intent, said, self._p.clock()))
-
-    def _quarantine(self, intent: Intent, state: JobState, collected: Collected) -> None:
-        tokens = state.tokens if state.tokens is not None else collected.tokens or None
-        self._give_up(intent, "quarantined", collected.problem, tokens=tokens)
-        self._stop = job_stops.quarantined(intent.key, collected.problem)
-
-    def _give_up(
-        self, intent: Intent, status: str, note: str, *, tokens: int | None = None
-    ) -> None:
-        """Close a job that brought nothing; its rows are open again, and were not tried."""
-        outcome = JobOutcome(
-            status=status,
-            tokens=tokens,
-            ended=self._p.clock().isoformat(),
-            counted=False,
-            again=intent.rows(),
-            note=note,
-        )
-        self._close(intent, outcome)
-
-    def _finish(self, intent: Intent, state: JobState, collected: Collected) -> None:
-        kinds: Counter[str] = Counter()
-        # Of a job that we ended ourselves the rows are not to blame.
-        counted = not self._desk.is_cancelled(intent.key)
-        verdicts = self._verdicts(collected.failed, kinds, counted=counted)
-        for key, rows, vectors in collected.segments():
-            kinds["succeeded"] += len(rows)
-            self._segments.keep(intent.key, key, rows, vectors)
-        tokens = state.tokens if state.tokens is not None else collected.tokens or None
-        outcome = replace(
-            verdicts,
-            status=state.status,
-            buckets=buckets_of(kinds),
-            tokens=tokens,
-            ended=self._p.clock().isoformat(),
-            counted=counted,
-        )
-        self._close(intent, outcome)
-        unpaid = [row.failure for row in collected.failed if row.failure.code == NO_CREDIT]
-        if unpaid:
-            self._stop = job_stops.unpaid(intent.key, unpaid)
-
-    def _verdicts(
-        self, failed: Sequence[FailedRow], kinds: Counter[str], *, counted: bool
-    ) -> JobOutcome:
-        """What becomes of the rows without a vector, as the rows' part of an outcome."""
-        dead: list[tuple[int, int, int, str, str]] = []
-        again: dict[SegmentKey, list[int]] = {}
-        alone: dict[SegmentKey, list[int]] = {}
-        untried: dict[SegmentKey, list[int]] = {}
-        for item in failed:
-            tries = self._history.tries_of(item.key, item.row) + 1 if counted else 0
-            verdict = verdict_on_row(
-                item.failure, tries, shared_request=item.shared, policy=self._p.policy
-            )
-            kinds[_bucket(item, verdict)] += 1
-            if verdict == "dead":
-                code, message = item.failure.code, item.failure.message
-                dead.append((item.key.shard, item.key.number, item.row, code, message))
-                continue
-            again.setdefault(item.key, []).append(item.row)
-            if item.failure.code == NO_CREDIT:
-                untried.setdefault(item.key, []).append(item.row)
-            if verdict == "again-alone":
-                alone.setdefault(item.key, []).append(item.row)
-        return JobOutcome(status="", again=again, untried=untried, alone=alone, dead=tuple(dead))
-
-    def _close(self, intent: Intent, outcome: JobOutcome) -> None:
-        self._p.records.collected(intent.key, outcome)
-        self._desk.close(intent.key)
-        self._segments.land(intent.rows(), outcome)
 
     # New jobs.
 
@@ -317,27 +218,42 @@ class JobRunner:
         self._queue_full_until = None
         opened = self._segments.opened()
         count = sum(rows.open_count for rows in opened)
+        self._p.packer.limit(self._sizes.most)
         full = self._p.packer.inputs_per_file or _FULL_FILE
-        if not count or (count < full and not flush):
+        if not count:
+            # Nothing is left that could clear texts which were refused alone.
+            return flush and self._blame_texts()
+        if count < full and not flush:
             return False
-        if self._p.realtime is not None and (late or count < self._p.realtime_below):
+        if self._p.realtime is not None and (late or self._without_job(count)):
             self._embed_now(opened[0])
             return True
         # One file at a time lies on our disk; and where one has to wait, so has the next.
-        if self._desk.unsent or not self._may_create(min(count, full)):
+        if self._sizes.probe or self._desk.unsent or not self._may_create(min(count, full)):
             return False
-        packed = self._p.packer.pack(opened, self._token_room())
+        packed = self._p.packer.pack(opened, self._token_room(), shortest=self._sizes.doubtful)
         if packed is not None:
             self._intend(packed, now)
         # Rows that no file takes have died.
         self._segments.settle(opened)
-        return packed is not None
+        return packed is not None or sum(rows.open_count for rows in opened) < count
+
+    def _without_job(self, rows: int) -> bool:
+        return not self._p.new_jobs or rows < self._p.realtime_below
+
+    def _blame_texts(self) -> bool:
+        """Texts that were refused alone are dead; True when there were any."""
+        blamed = self._sizes.doubtful and not self._sizes.probe
+        if blamed:
+            self._endings.blame_texts()
+            self._segments.settle()
+        return blamed
 
     def _may_create(self, requests: int) -> bool:
         """Whether the provider takes another job now."""
         self._queue_full_until = self._quota.open_from(self._p.clock())
         return self._queue_full_until is None and self._quota.has_room(
-            len(self._desk), self._desk.requests, requests
+            self._desk.under_way, self._desk.requests, requests
         )
 
     def _token_room(self) -> int | None:
@@ -363,11 +279,11 @@ class JobRunner:
         self._quota.created(now)
         self._desk.begin(intent, file)
         self._segments.fly(intent.rows())
-        ending = self._desk.step(key)
-        if ending is not None:
-            self._end(ending)
-        if self._stop is not None:
-            raise self._stop
+        if self._sizes.one_by_one:
+            self._sizes.probe = key
+        self._step(key)
+        if self._endings.stop is not None:
+            raise self._endings.stop
 
     def _embed_now(self, rows: SegmentRows) -> None:
         """Open rows that are too few or too late for a job: the same model, without one."""
@@ -389,11 +305,3 @@ def _keys(packed: Packed) -> Iterator[str]:
     while True:
         yield job_key(packed.requests, attempt)
         attempt += 1
-
-
-def _bucket(item: FailedRow, verdict: str) -> str:
-    if item.missing:
-        return "missing"
-    if verdict == "dead":
-        return "permanent"
-    return "expired" if item.failure.kind == "expired" else "retryable"

@@ -43,6 +43,24 @@ def unpaid(key: str, failures: Sequence[RowFailure]) -> StopRunError:
     )
 
 
+def nothing_passes(count: int, said: str) -> StopRunError:
+    """Files of one text are refused for their size, one after the other: no text is to blame.
+
+    Args:
+        count: of these files.
+        said: by the provider, of the last.
+    """
+    return StopRunError(
+        f"the provider refuses files of a single text as too large, {count} in a row and in the "
+        f"same words: {said}",
+        code="embedder-settings",
+        hint="no text is to blame, and none of these became a dead letter: look for a limit of the "
+        "account, the model or a proxy at embedder.base_url; each file also holds the known texts "
+        "(embedder.jobs.canaries: 0 for none). Then run the same command again; with "
+        "embedder.mode: realtime it goes on without jobs",
+    )
+
+
 def quarantined(key: str, problem: str) -> StopRunError:
     """The results of a job are not what was asked for."""
     return StopRunError(
@@ -60,6 +78,17 @@ def gone(key: str, said: str) -> StopRunError:
         code="results-gone",
         hint="ask the provider about the job; the same command sends its rows again, and they "
         "are paid for again",
+    )
+
+
+def unreadable(key: str, said: str) -> StopRunError:
+    """The results of a job are refused, which does not say that they are gone."""
+    return StopRunError(
+        f"the results of embedding job {key} cannot be read: {said}",
+        code="results-refused",
+        hint="they are not given up: run the same command again when the cause is mended. Where it "
+        f"cannot be, embedmill jobs cancel {key} --give-up -c SETTINGS lets them be: the job's "
+        "rows are sent, and paid for, again",
     )
 
 

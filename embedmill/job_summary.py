@@ -7,7 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from embedmill.job_records import JobRecord
-from embedmill.plain_numbers import number_of
+from embedmill.plain_numbers import agreed, number_of
+
+# Jobs that a line names; further ones are counted.
+NAMED = 3
 
 
 def status_of(record: JobRecord) -> str:
@@ -48,6 +51,39 @@ def summaries(
     ended = [record for record in records if record.outcome is not None]
     ended.sort(key=lambda record: record.intent.created)
     return [summary_of(record, dollars_per_million) for record in ended]
+
+
+def unneeded_summaries(
+    records: Iterable[JobRecord], dollars_per_million: float | None
+) -> Sequence[dict[str, Any]]:
+    """Open jobs whose rows have vectors; ``dollars`` is what they may still be charged for."""
+    return [
+        {
+            **summary_of(record, dollars_per_million),
+            "dollars": None
+            if dollars_per_million is None
+            else round(record.intent.tokens / 1e6 * dollars_per_million, 6),
+        }
+        for record in records
+    ]
+
+
+def unneeded_line(jobs: Sequence[dict[str, Any]]) -> str:
+    """What a person should know and type about jobs of :func:`unneeded_summaries`."""
+    count = len(jobs)
+    tokens = sum(job["tokens_counted"] for job in jobs)
+    dollars = [job["dollars"] for job in jobs]
+    cost = "an unknown price" if None in dollars else f"${sum(dollars):.4f}"
+    named = [f"{job['key']} ({job['provider_job'] or 'never seen there'})" for job in jobs[:NAMED]]
+    if count > NAMED:
+        named.append(f"{count - NAMED:,} more")
+    key = jobs[0]["key"] if count == 1 else "KEY"
+    return (
+        f"{number_of(count, 'embedding job')} {agreed(count, 'is', 'are')} open though all rows "
+        f"of {agreed(count, 'it', 'them')} have vectors: {', '.join(named)}. Nothing waits for "
+        f"{agreed(count, 'it', 'them')}, and nothing will be fetched, but the provider may charge "
+        f"for about {number_of(tokens, 'token')}, {cost}: embedmill jobs cancel {key} -c SETTINGS"
+    )
 
 
 def bill(jobs: Iterable[dict[str, Any]]) -> str:

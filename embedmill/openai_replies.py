@@ -44,7 +44,8 @@ _TOO_LARGE = re.compile(r"^request too large|tokens must be reduced", re.IGNOREC
 # A file that would be taken in parts: OpenAI's words, and such as others may find for the same.
 # "Too many requests" alone is a rate limit: smaller files would not pass it.
 _FILE_TOO_LARGE = re.compile(
-    r"\b(?:file|dataset|upload|body|payload|entity)(?: size)? (?:is|was) (?:too (?:large|big)|larger)"
+    r"\b(?:file|dataset|upload|body|payload|entity)(?: size)? (?:is|was) "
+    r"(?:too (?:large|big)|larger)"
     r"|\b(?:file|dataset) (?:has|contains) (?:too many|more than)"
     r"|\b(?:file|dataset|upload)(?: size)? (?:exceeds|exceeded)"
     r"|\bmaximum (?:file|dataset|upload|content) size"

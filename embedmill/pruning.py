@@ -172,8 +172,9 @@ class Pruner:
         if open_jobs:
             raise RefusedError(
                 f"{version.name} has {number_of(len(open_jobs), 'embedding job')} under way",
-                hint="cancel them first: embedmill jobs cancel KEY -c SETTINGS, with the settings "
-                "of that version",
+                hint="with the settings of that version cancel each (embedmill jobs cancel KEY -c "
+                "SETTINGS), then let it be, for no run collects it: embedmill jobs cancel KEY "
+                "--give-up -c SETTINGS",
             )
 
     def prune_runs(self, keep: int) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from embedmill.applied_layer import AppliedLayer
 from embedmill.manifest import IndexVersion
@@ -79,6 +81,18 @@ def confirmed_in_line(chunks: ChunkLayer, applied: AppliedLayer, *, mend: bool) 
             # The earliest last: what is missing stays in sight until all is forgotten.
             applied.delete(SegmentKey(shard, number) for number in reversed(beyond))
     return confirmed
+
+
+def lacking_vectors(chunks: ChunkLayer, vectors: VectorLayer) -> Callable[[SegmentKey], bool]:
+    """Tells of many segments whether one is there and has none; each shard is listed once."""
+
+    @cache
+    def lacking(shard: int) -> frozenset[int]:
+        # A compaction beside us deletes files: what is there is looked at last.
+        finished = vectors.committed_of(shard)
+        return frozenset(chunks.committed_of(shard)).difference(finished)
+
+    return lambda key: key.number in lacking(key.shard)
 
 
 def lacks_vectors(chunks: ChunkLayer, vectors: VectorLayer, key: SegmentKey) -> bool:

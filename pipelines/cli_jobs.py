@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from embedmill.assembly import recipes_of, workspace_of
-from embedmill.batch_provider import BatchEmbeddingProvider
+from embedmill.batch_provider import BatchEmbeddingProvider, JobHandle
 from embedmill.errors import RefusedError
-from embedmill.job_assembly import build_provider, price_per_million
+from embedmill.job_assembly import build_provider, price_per_million, unneeded_jobs
 from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecord, JobRecords
-from embedmill.job_summary import status_of, summary_of
+from embedmill.job_summary import status_of, summary_of, unneeded_line
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.settings import Settings
@@ -30,6 +30,7 @@ from pipelines.cli_options import (
     print_lines,
     reports_errors,
     settings_from,
+    to_type,
 )
 from pipelines.cli_reading import print_json
 
@@ -113,6 +114,9 @@ def list_jobs(
         out.print("no embedding jobs")
     else:
         print_lines(_line(record, settings) for record in records)
+        useless = unneeded_jobs(settings, _version(settings), workspace_of(settings))
+        if useless:
+            print_lines(["", to_type(unneeded_line(useless))])
 
 
 @app.command()
@@ -168,20 +172,35 @@ def cancel(
     with _held(settings, "jobs cancel"):
         records = _records(settings)
         record = _one(records, key)
+        needed = _needed(settings, record)
         if give_up:
-            give_up_job(record, records, clock=_now)
-            out.say(f"{key}: given up; its rows are sent, and paid for, again")
+            give_up_job(record, records, needed=needed, clock=_now)
+            then = "are sent, and paid for, again" if needed else "have vectors already"
+            out.say(f"{key}: given up; its rows {then}")
             return
         if record.handle is None and record.outcome is None:
             out.say(f"{key}: looking for it at the provider, whose listing may lag by a minute")
         provider = _provider(settings)
-        handle = cancel_job(record, records, provider, clock=_now, sleep=time.sleep)
+        handle = cancel_job(record, records, provider, needed=needed, clock=_now, sleep=time.sleep)
+    out.say(f"{key}: {_cancelled(handle, provider, needed=needed)}")
+
+
+def _needed(settings: Settings, record: JobRecord) -> bool:
+    """Whether a row of a job has no vector yet."""
+    useless = unneeded_jobs(settings, _version(settings), workspace_of(settings))
+    return record.intent.key not in {job["key"] for job in useless}
+
+
+def _cancelled(handle: JobHandle | None, provider: BatchEmbeddingProvider, *, needed: bool) -> str:
+    """What happened, and what comes next."""
     if handle is None:
-        out.say(f"{key}: given up; it was never submitted, its rows are sent again")
-        return
+        then = "are sent again" if needed else "have vectors already"
+        return f"given up; it was never submitted, its rows {then}"
+    if not needed:
+        return f"{handle.job_id} is cancelled, and closed here: its rows have vectors already"
     kept = provider.limits.cancelled_rows_are_kept
     then = "collects what it did" if kept else "sends its rows again"
-    out.say(f"{key}: {handle.job_id} is being cancelled; the next ingest {then}")
+    return f"{handle.job_id} is being cancelled; the next ingest {then}"
 
 
 def _now() -> datetime:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import orjson
@@ -12,6 +13,8 @@ from rich.text import Text
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.errors import SettingsError
 from embedmill.index_reader import open_index
+from embedmill.job_assembly import unneeded_jobs
+from embedmill.job_summary import unneeded_line
 from embedmill.lease import in_use_by
 from embedmill.manifest import Manifest
 from embedmill.payload import Filter, Scalar
@@ -123,20 +126,31 @@ def status(
     settings = settings_from(config, overrides, index)
     workspace = workspace_of(settings)
     left = _work_left(settings, workspace)
+    useless = _unneeded_jobs(settings, workspace)
     runs = _last_runs(workspace, settings.index)
     by = in_use_by(workspace, settings.index)
     if as_json:
         run, report = runs[-1] if runs else ("", None)
         shown = report and report.to_json()
-        print_json({"run": run, "report": shown, "left": asdict(left), "in_use_by": by})
+        print_json(
+            {
+                "run": run,
+                "report": shown,
+                "left": asdict(left),
+                "unneeded_jobs": useless,
+                "in_use_by": by,
+            }
+        )
         return
     if not runs:
         out.say(f"index {settings.index!r} has had no run yet")
         return
     for run, report in runs:
-        print_lines(map(to_type, _ended(run, by) if report is None else summary(report)))
+        print_lines(map(to_type, _ended(run, by) if report is None else _told(report)))
     waiting = str(left) if left else "no segments between the layers"
     out.say(f"left: {waiting}")
+    if useless:
+        print_lines([to_type(unneeded_line(useless))])
     well = all(report and report.status in {"succeeded", "partial"} for _, report in runs)
     if not by and (left or not well):
         out.say("  next: run the same ingest again; it goes on where it stopped")
@@ -157,6 +171,17 @@ def _ended(run: str, by: str) -> list[str]:
     if by:
         return [f"run        {run} goes on: {by}"]
     return [f"run        {run} was killed: it has not ended, and nobody works on the index"]
+
+
+def _told(report: RunReport) -> Iterator[str]:
+    """Its summary, without what is told as it is now."""
+    return summary(replace(report, unneeded_jobs=()))
+
+
+def _unneeded_jobs(settings: Settings, workspace: Workspace) -> Sequence[dict[str, Any]]:
+    """Of the version that an ingest continues."""
+    version = Manifest(workspace, settings.index).read().current
+    return () if version is None else unneeded_jobs(settings, version, workspace)
 
 
 def _work_left(settings: Settings, workspace: Workspace) -> WorkLeft:

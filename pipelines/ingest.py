@@ -10,12 +10,19 @@ from typing import Any
 
 from embedmill.announcing import announce, keep_event
 from embedmill.arrivals import refusal_event, tell_of_arrival
-from embedmill.assembly import Layers, build_source, recipes_of, require_local_store, workspace_of
+from embedmill.assembly import build_source, recipes_of, require_local_store, workspace_of
 from embedmill.compacting import SPARE_SEGMENTS
 from embedmill.errors import EmbedmillError, RefusedError
 from embedmill.executor import Executor
 from embedmill.gates.first import refusal_of_first
-from embedmill.job_assembly import HAVING_JOBS, job_records, jobs_left, price_per_million, uses_jobs
+from embedmill.job_assembly import (
+    HAVING_JOBS,
+    job_records,
+    jobs_left,
+    price_per_million,
+    unneeded_jobs,
+    uses_jobs,
+)
 from embedmill.job_summary import summaries
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
@@ -154,7 +161,7 @@ class OpenVersion:
         """Whether jobs embed: where the settings ask for none, as long as earlier ones are open."""
         if uses_jobs(self._settings):
             return True
-        left = jobs_left(self.context, Layers(self.context))
+        left = jobs_left(self._settings, self.context, self._workspace)
         if left.jobs and self._pipeline in _EMBEDDING:
             self._options.on_notice(left.notice(waits=self._options.wait_for_jobs))
         return bool(left)
@@ -207,9 +214,10 @@ class OpenVersion:
         return summaries(records.all(), price_per_million(self._settings.embedder))
 
     def _with_jobs(self, report: RunReport) -> RunReport:
-        """The report with the embedding jobs that ended in its run."""
+        """The report with the embedding jobs that ended in its run, and those of no use."""
         ended = [job for job in self._jobs() if (job["ended"] or "") >= report.started]
-        return replace(report, jobs=tuple(ended))
+        useless = unneeded_jobs(self._settings, self.context, self._workspace)
+        return replace(report, jobs=tuple(ended), unneeded_jobs=tuple(useless))
 
     def leave_report(self, report: RunReport) -> None:
         """Write the report of the run, by which it has ended."""

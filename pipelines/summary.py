@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from embedmill.counts import DocumentCounts, RateUse, WriteCounts
-from embedmill.job_summary import bill
+from embedmill.job_summary import bill, unneeded_line
 from embedmill.plain_numbers import agreed, number_of
 from embedmill.run_report import RunReport
 from embedmill.stated_limits import StatedLimits
@@ -66,13 +66,20 @@ def _counted(report: RunReport) -> Iterator[str]:
         yield f"requests   {_used(report.rate)}"
     if report.writes.requests:
         yield f"writes     {_told(report.writes)}"
-    if report.jobs:
-        yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list -c SETTINGS)"
+    yield from _jobs(report)
     if report.stored_records >= 0:
         yield f"index      {_standing(report)}"
     yield from _gates(report)
     where = "over Ray" if report.executor == "ray" else "in this process"
     yield f"run        {report.run}, {report.seconds:.1f} s {where}: {verdict(report)}"
+
+
+def _jobs(report: RunReport) -> Iterator[str]:
+    """Embedding jobs that have ended, and those that are open in vain."""
+    if report.jobs:
+        yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list -c SETTINGS)"
+    if report.unneeded_jobs:
+        yield f"unneeded   {unneeded_line(report.unneeded_jobs)}"
 
 
 def _documents(documents: DocumentCounts, extra: str) -> str:

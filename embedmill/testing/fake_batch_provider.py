@@ -51,6 +51,7 @@ from embedmill.testing.fake_batch_jobs import (
 )
 
 __all__ = ["FakeBatchProvider", "HandClock", "ProviderFault"]
+_UNDER_WAY = ("pending", "running")
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class FakeBatchProvider:
         jobs: all of them, in the order of their creation.
         calls: how many there were of each method.
         most_lines: that it takes in a file, whatever the limits state; None: any number.
+        bulky: a text with this word is too large for any file; "": there is none.
         tells_late: it creates a job on a file that is too large, and the job fails.
     """
 
@@ -135,6 +137,7 @@ class FakeBatchProvider:
         self._listed_after = timedelta(seconds=listed_after_s)
         self._poison = poison
         self.most_lines: int | None = None
+        self.bulky = ""
         self.tells_late = False
 
     def plan(self, *faults: ProviderFault) -> None:
@@ -173,8 +176,9 @@ class FakeBatchProvider:
         faults = self._next("submit")
         lines = [orjson.loads(line) for line in requests.path.read_bytes().splitlines()]
         self._require_room(requests.tokens)
-        if self._is_too_large(len(lines)) and not self.tells_late:
-            raise RefusedError("413", code=FILE_TOO_LARGE)
+        asked = [(line["custom_id"], line["body"]["input"]) for line in lines]
+        if self._is_too_large(asked) and not self.tells_late:
+            raise RefusedError(f"{job_key}: 413", code=FILE_TOO_LARGE)
         deeds = {fault.do for fault in faults}
         for deed, error in (
             ("rate-limit", RateLimitedError("slowly", retry_after=_wait_of(faults))),
@@ -191,7 +195,7 @@ class FakeBatchProvider:
                 handle,
                 job_key,
                 fingerprint,
-                [(line["custom_id"], line["body"]["input"]) for line in lines],
+                asked,
                 requests.tokens,
                 self._next("job"),
             )
@@ -229,7 +233,7 @@ class FakeBatchProvider:
         """It ends a minute later, with half of its requests done."""
         self._next("cancel")
         found = self._job(job)
-        if self._status(found) == "running" and found.cancelled is None:
+        if self._status(found) in _UNDER_WAY and found.cancelled is None:
             found.cancelled = self._clock()
 
     def outcomes(self, job: JobHandle) -> Iterator[RowOutcome]:
@@ -274,13 +278,14 @@ class FakeBatchProvider:
         return planned
 
     def _require_room(self, tokens: int) -> None:
-        waiting = sum(job.tokens for job in self.jobs if self._status(job) == "running")
+        waiting = sum(job.tokens for job in self.jobs if self._status(job) in _UNDER_WAY)
         most = self.limits.enqueued_tokens
         if most is not None and waiting + tokens > most:
             raise AssertionError(f"{waiting} tokens wait, {tokens} more are over the limit {most}")
 
-    def _is_too_large(self, lines: int) -> bool:
-        return self.most_lines is not None and lines > self.most_lines
+    def _is_too_large(self, requests: Sequence[tuple[str, list[str]]]) -> bool:
+        bulky = self.bulky and any(self.bulky in text for _, texts in requests for text in texts)
+        return bool(bulky) or (self.most_lines is not None and len(requests) > self.most_lines)
 
     def _job(self, handle: JobHandle) -> FakeProviderJob:
         return next(job for job in self.jobs if job.handle.job_id == handle.job_id)
@@ -290,16 +295,17 @@ class FakeBatchProvider:
         errors: tuple[JobError, ...] = ()
         if status == "failed":
             code = QUEUE_FULL if job.fault("fail-queue-full") else "invalid_request"
-            code = FILE_TOO_LARGE if self._is_too_large(len(job.requests)) else code
+            code = FILE_TOO_LARGE if self._is_too_large(job.requests) else code
             errors = (JobError(code, "planned to fail"),)
-        ended = status not in {"running", "failed"}
+        ended = status not in {*_UNDER_WAY, "failed"}
         return JobState(status, status, errors=errors, output_file_id="out" if ended else None)
 
     def _status(self, job: FakeProviderJob) -> JobStatus:
         """Where it is by now; at its end its rows are charged for, once."""
         if job.status is None:
             self._move(job)
-        return job.status or "running"
+        # What is too large never gets beyond its validation.
+        return job.status or ("pending" if self._is_too_large(job.requests) else "running")
 
     def _move(self, job: FakeProviderJob) -> None:
         now = self._clock()
@@ -309,7 +315,7 @@ class FakeBatchProvider:
             return
         if now < job.handle.created_at + self._takes or job.fault("stick"):
             return
-        large = self._is_too_large(len(job.requests))
+        large = self._is_too_large(job.requests)
         if large or job.fault("fail-job") or job.fault("fail-queue-full"):
             job.status = "failed"
             return

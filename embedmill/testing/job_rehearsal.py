@@ -26,8 +26,8 @@ from embedmill.document import text_hash
 from embedmill.embedder import Embedder, Vectors
 from embedmill.embedding import EmbedOutcome
 from embedmill.embedding_job import JobPolicy
-from embedmill.job_desk import JobParts
 from embedmill.job_packing import Packer
+from embedmill.job_parts import JobParts
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.job_runner import Advance, JobRunner
 from embedmill.ledger import LedgerEntry

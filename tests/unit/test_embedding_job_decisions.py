@@ -88,9 +88,18 @@ def test_another_lost_reply_begins_the_doubt_anew():
 
 
 def test_a_job_that_was_refused_for_now_waits_and_is_submitted_without_a_look():
-    job = after_refused_for_now(after_unknown(FRESH, NOON), at(10), 121)
+    job = after_refused_for_now(after_unknown(FRESH, NOON), at(10), 121, POLICY)
     assert step(job, 130) == "wait"
     assert step(job, 131) == "submit"
+
+
+def test_the_pause_grows_before_a_file_is_sent_in_vain_again():
+    job, pauses = FRESH, []
+    for _ in range(12):
+        job = after_refused_for_now(job, NOON, None, POLICY)
+        pauses.append((job.not_before - NOON).total_seconds())
+    assert pauses[:3] == [15, 22.5, 33.75]
+    assert pauses[-1] == POLICY.poll_most
 
 
 def test_a_look_that_failed_is_repeated_and_says_nothing():

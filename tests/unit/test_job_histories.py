@@ -32,7 +32,10 @@ HARMLESS = [
     ("job", "fail-queue-full"),
     ("job", "fail-rows"),
 ]
-segments = st.lists(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=6))
+# One is long, and no file with it is taken where that is drawn.
+LONG = "long #900"
+letters = st.sampled_from([*"abcdefghijklmnop", LONG])
+segments = st.lists(st.lists(letters, min_size=1, max_size=6))
 faults = st.lists(
     st.builds(
         lambda kind, call, count: ProviderFault(kind[0], kind[1], call=call, count=count, wait=9),
@@ -79,9 +82,10 @@ def in_flight(process):
     st.integers(1, 3),
     st.sampled_from([0, 50]),
     st.sampled_from(["", "p"]),
+    st.sampled_from(["", LONG]),
 )
 def test_every_row_ends_once_and_no_text_is_paid_for_twice(
-    rounds, faults, size, taken, inputs, lag, bad
+    rounds, faults, size, taken, inputs, lag, bad, bulky
 ):
     made = JobRehearsal(
         *faults,
@@ -91,6 +95,7 @@ def test_every_row_ends_once_and_no_text_is_paid_for_twice(
         poison=bad,
     )
     made.provider.most_lines, made.provider.tells_late = taken
+    made.provider.bulky = bulky
     made.inputs_per_request = inputs
     shard_numbers = [0, 0, 0]
     forgotten = set()
@@ -105,6 +110,7 @@ def test_every_row_ends_once_and_no_text_is_paid_for_twice(
             add(made, shard_numbers, texts, index)
         for crash_at, moment, wait, below in lived:
             made.auto, made.options["realtime_below"] = below > 0, below
+            made.options["new_jobs"] = below < sys.maxsize
             process = Process(crash_at, moment)
             try:
                 made.run(process, wait=wait)
@@ -112,10 +118,11 @@ def test_every_row_ends_once_and_no_text_is_paid_for_twice(
                 made.loans = {key: [] for key in made.loans}
                 forgotten |= in_flight(process)
             made.clock.sleep(100)
+    made.options["new_jobs"] = True
     made.run()
     fates = made.fates()
     assert (fates.open, fates.wrong) == ([], [])
-    assert {made.texts[key][row] for key, row in fates.dead} <= {bad}
+    assert {made.texts[key][row] for key, row in fates.dead} <= {bad, bulky}
     assert made.paid_twice().keys() <= forgotten
     for record in made.records():
         if record.outcome is not None and record.outcome.counted:

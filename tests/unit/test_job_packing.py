@@ -132,7 +132,7 @@ def test_a_request_names_its_first_row():
 
 def test_requests_are_no_larger_than_files_that_became_smaller():
     packing = Packing([["a", "b", "c", "d", "e"]], BatchLimits(), inputs=4)
-    packing.packer.halve(4)
+    packing.packer.limit(2)
 
     files = packing.all_files()
 

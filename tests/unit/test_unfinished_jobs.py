@@ -2,7 +2,9 @@
 
 import pytest
 
+from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecords
+from embedmill.job_summary import unneeded_line, unneeded_summaries
 from embedmill.testing.fake_batch_provider import ProviderFault
 from embedmill.testing.job_rehearsal import JobRehearsal
 from embedmill.unfinished_jobs import unfinished_jobs
@@ -47,7 +49,9 @@ def test_an_intent_that_may_never_have_been_sent_is_open_as_well():
     made.add(0, 0, ["a"])
     with pytest.raises(AssertionError, match="no end"):
         made.run(limit=0)
-    assert "intended 2026-01-01" in left_in(made).notice(waits=True)
+    notice = left_in(made).notice(waits=True)
+    assert ", of 2026-01-01 00:00 UTC, perhaps never sent): this run does" in notice
+    assert "if it is not there, its rows are embedded in realtime" in notice
 
 
 def test_a_job_whose_segments_have_vectors_is_nobodys_business():
@@ -62,3 +66,34 @@ def test_rows_that_an_ended_job_brought_to_an_incomplete_segment_count():
     left = left_in(made)
     assert left.kept == 1
     assert left
+
+
+def test_an_open_job_that_brings_nothing_is_named_with_what_it_may_cost_and_what_to_type():
+    made = begun(segments=5)
+    left = left_in(made, lacks=lambda key: key.number == 0)
+    assert [len(left.jobs), len(left.unneeded)] == [1, 4]
+    line = unneeded_line(unneeded_summaries(left.unneeded, 10.0))
+    first = left.unneeded[0]
+    assert line.startswith("4 embedding jobs are open though all rows of them have vectors: ")
+    assert f"{first.intent.key} ({first.handle.job_id}), " in line
+    assert ", 1 more. Nothing waits for them" in line
+    assert "about 120 tokens, $0.0012: embedmill jobs cancel KEY -c SETTINGS" in line
+    (only,) = unneeded_summaries(left.unneeded[:1], None)
+    assert f"an unknown price: embedmill jobs cancel {only['key']} -c" in unneeded_line([only])
+
+
+@pytest.mark.parametrize("give_up", [True, False])
+def test_a_job_that_brings_nothing_is_closed_by_whoever_cancels_it(give_up):
+    made = begun()
+    records, (record,) = JobRecords(made.workspace, "jobs", made.names), made.records()
+    if give_up:
+        give_up_job(record, records, needed=False, clock=made.clock)
+    else:
+        cancel_job(
+            record, records, made.provider, needed=False, clock=made.clock, sleep=made.clock.sleep
+        )
+    (record,) = made.records()
+    assert (record.outcome.status, record.outcome.again) == ("unneeded", {})
+    assert made.provider.calls["cancel"] == (not give_up)
+    # It may have been at work until now.
+    assert record.outcome.tokens is None

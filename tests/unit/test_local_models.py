@@ -75,7 +75,11 @@ def test_backends_compute_what_the_library_computes(backend, exact):
     embedded = loaded.embed(TEXTS, "document")
     assert loaded.model.backend == backend
     assert np.abs(embedded.vectors - exact.vectors).max() < 1e-5
-    assert embedded == replace(exact, vectors=embedded.vectors)
+    assert (embedded.failures, embedded.token_count, embedded.truncated) == (
+        exact.failures,
+        exact.token_count,
+        exact.truncated,
+    )
 
 
 @pytest.mark.parametrize("backend", ["openvino", "torch"])

@@ -90,7 +90,7 @@ class FilesSource:
         self._settings = settings
         self._place = place_of(settings, open_file, scan_folder)
         decisive = (settings.fallback_encoding, settings.max_document_bytes)
-        self._reading = repr((_READING, *decisive, sorted(_MEDIA_TYPES.items()))).encode()
+        self._reading = repr((_READING, *decisive)).encode()
 
     def splits(self) -> list[Split]:
         """List the folder, sorted by path.
@@ -99,7 +99,7 @@ class FilesSource:
             SourceError: the path is not there, nothing matches, or a folder cannot be listed.
         """
         single = self._place.single()
-        return splits_of([single] if single else self._listed(), self._tag)
+        return splits_of([single] if single else self._listed(), self._listed_tag)
 
     def read(self, split: Split) -> Iterator[pa.Table]:
         """Yield one row per file of the split.
@@ -164,13 +164,17 @@ class FilesSource:
         except PermanentError as error:
             code, message = error.code, str(error)
         else:
-            tag = opened.tag and self._tag(opened.tag)
+            tag = opened.tag and self._tag(opened.tag, media_type)
             return (doc_id, content, media_type, metadata, doc_id, None, None, tag)
         return error_row(doc_id, media_type, doc_id, code=code, message=message, metadata=metadata)
 
-    def _tag(self, of_file: bytes) -> bytes:
-        """The tag of a document: that of its file, and how this source reads files."""
-        return blake2b(of_file + self._reading, digest_size=TAG_BYTES).digest()
+    def _listed_tag(self, file: ListedFile) -> bytes | None:
+        return file.tag and self._tag(file.tag, media_type_of(file.relative))
+
+    def _tag(self, of_file: bytes, media_type: str) -> bytes:
+        """The tag of a document: that of its file, and how this source reads it."""
+        facts = (of_file, self._reading, media_type.encode())
+        return blake2b(b"".join(facts), digest_size=TAG_BYTES).digest()
 
     def _content(self, opened: BinaryIO) -> bytes:
         limit = self._settings.max_document_bytes

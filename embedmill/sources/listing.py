@@ -36,6 +36,7 @@ MARK = "/./"
 # files wherever they are, none to folders.
 LinkPolicy: TypeAlias = Literal["skip", "inside", "files"]
 OpenFile: TypeAlias = Callable[[str], BinaryIO]
+TagOf: TypeAlias = "Callable[[ListedFile], bytes | None]"
 ScanFolder: TypeAlias = Callable[[str], Iterable["os.DirEntry[str]"]]
 
 
@@ -88,14 +89,12 @@ def doc_id_of(path: str) -> str:
     return text_of_path(relative_part(path))
 
 
-def splits_of(
-    files: Iterable[ListedFile], tag_of: Callable[[bytes], bytes] | None = None
-) -> list[Split]:
+def splits_of(files: Iterable[ListedFile], tag_of: TagOf | None = None) -> list[Split]:
     """Cut a listing into splits of at most ``SPLIT_FILES`` and about ``SPLIT_BYTES``.
 
     Args:
         files: listed.
-        tag_of: the tag of a document, from that of its file; without it splits have none.
+        tag_of: the tag of the document that a file is, if it is known; without it splits have none.
     """
     groups: list[list[ListedFile]] = []
     count, size = SPLIT_FILES, 0
@@ -108,13 +107,11 @@ def splits_of(
     return [_split(number, group, tag_of) for number, group in enumerate(groups)]
 
 
-def _split(
-    number: int, files: Sequence[ListedFile], tag_of: Callable[[bytes], bytes] | None
-) -> Split:
+def _split(number: int, files: Sequence[ListedFile], tag_of: TagOf | None) -> Split:
     paths = tuple(file.path for file in files)
     if tag_of is None or not any(file.tag for file in files):
         return Split(number, paths)
-    return Split(number, paths, b"".join(tag_of(f.tag) if f.tag else NO_TAG for f in files))
+    return Split(number, paths, b"".join(tag_of(file) or NO_TAG for file in files))
 
 
 def absolute_path(path: str) -> str:

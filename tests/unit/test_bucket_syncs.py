@@ -224,6 +224,13 @@ def test_what_two_versions_have_read_is_kept_apart_and_goes_with_them(index, buc
         assert index.count_of(f"/readings/{version.chunking.id}/") == 3
 
 
+@pytest.fixture
+def many_files(monkeypatch):
+    """Readings are put one by one, and files of them are put together early."""
+    monkeypatch.setattr("embedmill.readings._FILE_READINGS", 1)
+    monkeypatch.setattr("embedmill.readings._MOST_FILES", 3)
+
+
 def killed(index, crash_at):
     """A run that dies at one of its effects; its process."""
     process = Process(crash_at, "after")
@@ -239,6 +246,7 @@ def killed(index, crash_at):
     return process
 
 
+@pytest.mark.usefixtures("many_files")
 def test_a_run_killed_at_any_effect_costs_another_look_at_most(index, bucket):
     index.swap(shard_count=1)
     bucket.put(TEXTS)
@@ -266,6 +274,7 @@ changes = st.lists(
 )
 
 
+@pytest.mark.usefixtures("many_files")
 @settings(max_examples=10)
 @given(history=changes)
 def test_after_any_history_the_index_is_what_the_bucket_is(small_index, server, history):

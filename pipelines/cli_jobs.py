@@ -108,13 +108,19 @@ def list_jobs(
     """List the embedding jobs of an index's newest version, oldest first."""
     settings = settings_from(config, overrides, index)
     records = sorted(_records(settings).all(), key=lambda record: record.intent.created)
+    useless = unneeded_jobs(settings, _version(settings), workspace_of(settings))
     if as_json:
-        print_json([_facts(record, settings) for record in records])
+        keys = {job["key"] for job in useless}
+        print_json(
+            [
+                {**_facts(record, settings), "unneeded": record.intent.key in keys}
+                for record in records
+            ]
+        )
     elif not records:
         out.print("no embedding jobs")
     else:
         print_lines(_line(record, settings) for record in records)
-        useless = unneeded_jobs(settings, _version(settings), workspace_of(settings))
         if useless:
             print_lines(["", to_type(unneeded_line(useless))])
 
@@ -137,6 +143,8 @@ def show(
         state = _provider(settings).state(record.handle)
         facts["provider_status"] = state.raw_status
         facts["provider_counts"] = asdict(state.counts)
+    if record.outcome is None:
+        facts["unneeded"] = not _needed(settings, record)
     if as_json:
         print_json(facts)
         return

@@ -28,6 +28,7 @@ from embedmill.testing.index_contents import contents_of
 from embedmill.testing.openai_server import Fault, OpenAIServer, ServerOptions
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
+from pipelines.summary import summary
 
 DIMENSION, MODEL = 16, "text-embedding-3-small"
 TEXTS = {f"d{number:02d}": f"text number {number} of the corpus" for number in range(24)}
@@ -403,6 +404,45 @@ def test_rows_of_open_jobs_are_not_paid_for_again_when_all_else_is_embedded_in_r
     assert made.notices == []
     jobs = Manifest(workspace_of(made.settings), "by-jobs").read().newest.jobs
     assert [job["key"] for job in jobs] == [record.intent.key]
+
+
+def test_an_intent_that_was_never_sent_is_dropped_and_its_rows_are_embedded_in_realtime(index):
+    made = index(fault("files.create", "bad-key"))
+    with pytest.raises(StopRunError):
+        made.ingest()
+    made.embedder["mode"] = "realtime"
+    report = made.ingest()
+    assert "perhaps never sent" in made.notices[0]
+    made.is_right()
+    assert made.paid() == {1: 25}
+    assert (made.server.posts("/files"), made.server.posts("/batches")) == (1, 0)
+    assert [(job["status"], job["tokens_charged"]) for job in report.jobs] == [("abandoned", 0)]
+
+
+def test_an_open_job_that_brings_nothing_is_named_not_waited_for_and_closed_by_the_next(index):
+    made = index()
+    made.ingest(wait=False)
+    (record,) = made.records()
+    (folder,) = made.folder.glob(f"workspace/**/{record.intent.key}")
+    aside = folder.rename(made.folder / "aside")
+    made.embedder["mode"] = "realtime"
+    made.ingest()
+    aside.rename(folder)
+    made.notices.clear()
+    report = made.ingest()
+    assert [job["key"] for job in report.unneeded_jobs] == [record.intent.key]
+    said = next(line for line in summary(report) if line.startswith("unneeded"))
+    assert f"embedmill jobs cancel {record.intent.key} -c SETTINGS" in said
+    assert made.notices == []
+    made.embedder["mode"] = "batch"
+    made.write({**TEXTS, "new": "a text that came later"})
+    report = made.ingest()
+    assert sorted(job["status"] for job in report.jobs) == ["succeeded", "unneeded"]
+    assert report.unneeded_jobs == ()
+    assert made.server.bill.times("a text that came later") == 1
+    # Of the two output files one.
+    assert made.server.plan.calls["files.content"] == 1
+    made.is_right()
 
 
 def test_what_a_job_did_before_it_expired_is_kept_and_the_rest_embedded_in_realtime(index):

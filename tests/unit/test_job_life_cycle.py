@@ -5,47 +5,15 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from job_scenes import SMALL, on, rehearsal, settled, small_files
 
 from embedmill.batch_provider import BatchLimits
 from embedmill.embedding_job import JobPolicy
 from embedmill.errors import RefusedError, StopRunError
 from embedmill.segment import SegmentKey
 from embedmill.testing.crash_points import Crash, Process
-from embedmill.testing.fake_batch_provider import ProviderFault
 from embedmill.testing.job_rehearsal import JobRehearsal
 from embedmill.text_index import Loan
-
-# Two of the inputs are known texts.
-SMALL = BatchLimits(inputs_per_file=8, window_s=86_400)
-WORDS = [f"w{number} x{number % 7}" for number in range(30)]
-
-
-def on(what, do, **more):
-    return ProviderFault(what, do, **more)
-
-
-def rehearsal(*faults, segments=3, **more):
-    """Some segments of ten texts; two of them share a text within and across."""
-    made = JobRehearsal(*faults, limits=more.pop("limits", SMALL), **more)
-    for number in range(segments):
-        made.add(number % 2, number // 2, [*WORDS[10 * number : 10 * number + 9], "shared"])
-    return made
-
-
-def settled(made, *, lost=0, dead=0):
-    """Every row has its vector or a code, and no text was paid for twice, but for lost ones."""
-    fates = made.fates()
-    assert (fates.open, fates.wrong) == ([], [])
-    assert len(fates.dead) == dead
-    assert len(fates.vectors) == sum(map(len, made.texts.values())) - dead
-    assert len(made.paid_twice()) <= lost
-    for record in made.records():
-        assert record.outcome is not None
-        if record.outcome.counted:
-            assert record.outcome.buckets.total == record.intent.inputs
-    keys = [key for key, _ in made.done]
-    assert sorted(keys) == sorted(made.texts)
-
 
 SOON_RIGHT = {
     "nothing": [],
@@ -340,107 +308,6 @@ def test_texts_that_only_together_are_too_large_are_sent_one_by_one():
     settled(made)
 
 
-def small_files(most_lines, *, late=False, **more):
-    """At a provider that takes smaller files than it states; two lines are known texts."""
-    made = rehearsal(**more)
-    made.provider.most_lines, made.provider.tells_late = most_lines, late
-    return made
-
-
-def refused_for_size(made):
-    return [r.intent.inputs for r in made.records() if r.outcome.status == "too-large"]
-
-
-def test_a_file_that_is_refused_for_its_size_is_sent_in_halves():
-    made = small_files(5)
-    made.run()
-    settled(made)
-    assert refused_for_size(made) == [6]
-    # The bill knows that it cost nothing.
-    assert {r.outcome.tokens for r in made.records() if r.outcome.status == "too-large"} == {0}
-
-
-def test_no_file_is_sent_twice_where_jobs_tell_late_that_they_are_too_large():
-    made = small_files(5, late=True)
-    made.run()
-    settled(made)
-    # All that were sent before the first had told.
-    assert sorted(refused_for_size(made)) == [4, 6, 6, 6, 6]
-    fingerprints = [record.intent.fingerprint for record in made.records()]
-    assert len(set(fingerprints)) == len(fingerprints)
-
-
-def test_a_later_process_knows_what_was_too_large():
-    made = small_files(5, segments=1)
-    made.run()
-    made.add(0, 5, [f"new {number}" for number in range(8)])
-    made.run()
-    settled(made)
-    assert refused_for_size(made) == [6]
-
-
-def with_bulky_texts(*texts, late=False):
-    """At a provider that takes no file with a text of these, among ten others."""
-    made = JobRehearsal(limits=BatchLimits(window_s=86_400))
-    made.provider.bulky, made.provider.tells_late = "bulky", late
-    made.add(0, 0, [*texts, *WORDS[:10]])
-    return made
-
-
-def submissions(made):
-    return made.provider.calls["submit"]
-
-
-@pytest.mark.parametrize("late", [True, False])
-@pytest.mark.parametrize("tokens", [11, 900])
-def test_a_text_that_is_too_large_for_a_file_even_alone_dies_and_holds_nothing_up(late, tokens):
-    made = with_bulky_texts(*(f"{n} bulky #{tokens}" for n in range(5)), late=late)
-    made.run()
-    settled(made, dead=5)
-    assert set(made.fates().dead.values()) == {"too-large"}
-    # By halves to each of them, and no smaller files for the others than need be.
-    assert submissions(made) <= 30
-    assert max(len(job.requests) for job in made.provider.jobs if job.status == "succeeded") > 6
-    made.add(0, 1, WORDS[10:])
-    made.run()
-    assert len(made.provider.jobs[-1].requests) == 22
-
-
-def test_texts_that_are_too_large_for_a_file_die_although_no_other_text_is_left():
-    made = with_bulky_texts()
-    made.run()
-    made.add(0, 1, [f"{n} bulky #900" for n in range(7)])
-    made.run()
-    settled(made, dead=7)
-
-
-@pytest.mark.parametrize("late", [True, False])
-def test_no_text_is_blamed_where_no_file_passes_however_small(late):
-    made = small_files(2, segments=3, late=late)
-    with pytest.raises(StopRunError) as stopped:
-        made.run()
-    assert stopped.value.code == "embedder-settings"
-    assert ("planned to fail" if late else "413") in str(stopped.value)
-    assert "jobs.canaries" in stopped.value.hint
-    assert submissions(made) == (5 + 14 + 3 if late else 2 + 3)
-    assert made.fates().dead == {}
-    # Neither these texts nor the size of later files have to suffer for it.
-    made.provider.most_lines = None
-    made.run()
-    settled(made)
-    assert len(made.provider.jobs[-1].requests) in {6, 8}
-
-
-def test_a_process_that_dies_before_it_knows_whose_fault_it_is_leaves_that_to_the_next():
-    made = small_files(2, segments=1)
-    with pytest.raises(Crash):
-        made.run(Process(crash_at=6))
-    assert made.records()[-1].outcome is None
-    made.provider.most_lines = None
-    made.run()
-    settled(made)
-
-
 # Borrowing.
 
 
@@ -610,107 +477,6 @@ def test_at_the_deadline_a_job_that_waits_for_the_queue_is_not_sent_any_more():
     made.run()
     settled(made)
     assert made.provider.jobs == []
-
-
-# Settings that ask for no jobs any more, while some are open.
-
-
-def in_realtime(made):
-    """Later processes send no job any more."""
-    made.auto = True
-    made.options["new_jobs"] = False
-
-
-def test_an_intent_that_was_never_sent_is_dropped_and_its_rows_are_embedded_in_realtime():
-    made = rehearsal(on("submit", "credentials"), listed_after_s=50)
-    with pytest.raises(StopRunError):
-        made.run()
-    in_realtime(made)
-    begun = made.clock.now
-    made.run()
-    settled(made)
-    # As long as the listing may lag.
-    assert timedelta(seconds=60) <= made.clock.now - begun < timedelta(seconds=100)
-    assert (made.provider.jobs, made.provider.calls["submit"]) == ([], 1)
-    (record,) = made.records()
-    assert (record.outcome.status, record.outcome.tokens) == ("abandoned", 0)
-    assert "never sent" in record.outcome.note
-
-
-@pytest.mark.parametrize("fault", [[], [on("find", "fail", times=4)]])
-def test_an_intent_that_was_sent_after_all_is_found_waited_for_and_not_paid_for_again(fault):
-    made = rehearsal(on("submit", "reply-lost"), *fault, listed_after_s=50)
-    with pytest.raises(Crash):
-        made.run(Process(crash_at=4, moment="after"))
-    in_realtime(made)
-    made.run()
-    settled(made)
-    assert [record.outcome.status for record in made.records()] == ["succeeded"]
-    assert sum(made.provider.bill.jobs.values()) == 6 + 2
-
-
-# Jobs whose rows have got vectors another way.
-
-
-def overtaken(*faults, stop=False):
-    """A job is open while all its rows have vectors: somebody embedded them in realtime."""
-    made = rehearsal(*faults, segments=1, limits=BatchLimits(window_s=86_400))
-    if stop:
-        with pytest.raises(StopRunError):
-            made.run()
-    else:
-        made.run(wait=False)
-    records = {
-        path: data
-        for path, data in made.workspace.files.items()
-        if path.startswith("indexes/jobs/jobs/")
-    }
-    for path in records:
-        del made.workspace.files[path]
-    in_realtime(made)
-    made.run()
-    made.workspace.files.update(records)
-    made.options["new_jobs"], made.auto = True, False
-    return made
-
-
-def test_what_a_job_brings_that_nobody_needs_is_not_fetched_nor_waited_for():
-    made = overtaken(on("job", "stick"))
-    made.add(0, 1, ["new"])
-    made.provider.jobs[0].faults.clear()
-    made.run()
-    assert made.fates().open == []
-    useless, other = made.records()
-    assert (other.outcome.status, made.provider.calls["outcomes"]) == ("succeeded", 1)
-    assert (useless.outcome.status, useless.outcome.again) == ("unneeded", {})
-    assert "have vectors already" in useless.outcome.note
-
-
-def test_a_job_that_nobody_needs_does_not_end_a_run_by_being_late_or_unknown():
-    made = overtaken(on("job", "stick"))
-    made.clock.sleep(3 * 86_400)
-    made.add(0, 1, ["new"])
-    (job,) = made.provider.jobs
-    real = made.provider.state
-
-    def state(handle):
-        if handle == job.handle:
-            raise RefusedError("no such job", code="not-found")
-        return real(handle)
-
-    made.provider.state = state
-    made.run()
-    assert made.fates().open == []
-    assert [record.outcome is None for record in made.records()] == [True, False]
-
-
-def test_an_intent_whose_rows_have_vectors_is_not_sent():
-    made = overtaken(on("submit", "credentials"), stop=True)
-    made.add(0, 1, ["new"])
-    made.run()
-    assert made.fates().open == []
-    assert made.paid_twice() == {}
-    assert [record.outcome.status for record in made.records()] == ["abandoned", "succeeded"]
 
 
 # Settings that change while jobs fly.

@@ -1,10 +1,16 @@
-"""Jobs that are still wanted, and what whoever asks for none is told of them."""
+"""Jobs that are still wanted, those that nobody needs, and what a person is told of them."""
+
+from datetime import timedelta
 
 import pytest
+from job_scenes import in_realtime, on, rehearsal, settled
 
+from embedmill.batch_provider import BatchLimits
+from embedmill.errors import RefusedError, StopRunError
 from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecords
 from embedmill.job_summary import unneeded_line, unneeded_summaries
+from embedmill.testing.crash_points import Crash, Process
 from embedmill.testing.fake_batch_provider import ProviderFault
 from embedmill.testing.job_rehearsal import JobRehearsal
 from embedmill.unfinished_jobs import unfinished_jobs
@@ -97,3 +103,98 @@ def test_a_job_that_brings_nothing_is_closed_by_whoever_cancels_it(give_up):
     assert made.provider.calls["cancel"] == (not give_up)
     # It may have been at work until now.
     assert record.outcome.tokens is None
+
+
+# Settings that ask for no jobs any more, while some are open.
+
+
+def test_an_intent_that_was_never_sent_is_dropped_and_its_rows_are_embedded_in_realtime():
+    made = rehearsal(on("submit", "credentials"), listed_after_s=50)
+    with pytest.raises(StopRunError):
+        made.run()
+    in_realtime(made)
+    begun = made.clock.now
+    made.run()
+    settled(made)
+    # As long as the listing may lag.
+    assert timedelta(seconds=60) <= made.clock.now - begun < timedelta(seconds=100)
+    assert (made.provider.jobs, made.provider.calls["submit"]) == ([], 1)
+    (record,) = made.records()
+    assert (record.outcome.status, record.outcome.tokens) == ("abandoned", 0)
+    assert "never sent" in record.outcome.note
+
+
+@pytest.mark.parametrize("fault", [[], [on("find", "fail", times=4)]])
+def test_an_intent_that_was_sent_after_all_is_found_waited_for_and_not_paid_for_again(fault):
+    made = rehearsal(on("submit", "reply-lost"), *fault, listed_after_s=50)
+    with pytest.raises(Crash):
+        made.run(Process(crash_at=4, moment="after"))
+    in_realtime(made)
+    made.run()
+    settled(made)
+    assert [record.outcome.status for record in made.records()] == ["succeeded"]
+    assert sum(made.provider.bill.jobs.values()) == 6 + 2
+
+
+# Jobs whose rows have got vectors another way.
+
+
+def overtaken(*faults, stop=False):
+    """A job is open while all its rows have vectors: somebody embedded them in realtime."""
+    made = rehearsal(*faults, segments=1, limits=BatchLimits(window_s=86_400))
+    if stop:
+        with pytest.raises(StopRunError):
+            made.run()
+    else:
+        made.run(wait=False)
+    records = {
+        path: data
+        for path, data in made.workspace.files.items()
+        if path.startswith("indexes/jobs/jobs/")
+    }
+    for path in records:
+        del made.workspace.files[path]
+    in_realtime(made)
+    made.run()
+    made.workspace.files.update(records)
+    made.options["new_jobs"], made.auto = True, False
+    return made
+
+
+def test_what_a_job_brings_that_nobody_needs_is_not_fetched_nor_waited_for():
+    made = overtaken(on("job", "stick"))
+    made.add(0, 1, ["new"])
+    made.provider.jobs[0].faults.clear()
+    made.run()
+    assert made.fates().open == []
+    useless, other = made.records()
+    assert (other.outcome.status, made.provider.calls["outcomes"]) == ("succeeded", 1)
+    assert (useless.outcome.status, useless.outcome.again) == ("unneeded", {})
+    assert "have vectors already" in useless.outcome.note
+
+
+def test_a_job_that_nobody_needs_does_not_end_a_run_by_being_late_or_unknown():
+    made = overtaken(on("job", "stick"))
+    made.clock.sleep(3 * 86_400)
+    made.add(0, 1, ["new"])
+    (job,) = made.provider.jobs
+    real = made.provider.state
+
+    def state(handle):
+        if handle == job.handle:
+            raise RefusedError("no such job", code="not-found")
+        return real(handle)
+
+    made.provider.state = state
+    made.run()
+    assert made.fates().open == []
+    assert [record.outcome is None for record in made.records()] == [True, False]
+
+
+def test_an_intent_whose_rows_have_vectors_is_not_sent():
+    made = overtaken(on("submit", "credentials"), stop=True)
+    made.add(0, 1, ["new"])
+    made.run()
+    assert made.fates().open == []
+    assert made.paid_twice() == {}
+    assert [record.outcome.status for record in made.records()] == ["abandoned", "succeeded"]

@@ -13,6 +13,7 @@ from embedmill.errors import DamagedFileError, PermanentError, TransientError
 from embedmill.pending_segment import DraftedDocument, PendingSegment
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment_work import SegmentWork
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.text_index import Loan
 from embedmill.vector_layer import DEAD, DEDUPLICATED, EMBEDDED, REUSED, VectorLayer
@@ -156,6 +157,21 @@ def test_a_hint_to_another_text_or_to_a_dead_chunk_is_not_followed(shard):
     outcome = shard.embed(1)
     assert shard.embedder.given == ["a", "!b", "x", "!b"]
     assert outcome.counts.reused == 0
+
+
+def test_a_vector_is_borrowed_for_the_very_text_and_for_open_rows_alone(shard):
+    shard.commit(0, ["one", "two"])
+    chunks, _ = shard.chunks.chunks(SegmentKey(0, 0))
+    work = SegmentWork(chunks, 2)
+    vector = np.array([3.0, 4.0], np.float32)
+    # The index of texts knows half of a hash: another text may have the same half.
+    work.borrow(0, text_hash("two"), vector)
+    assert work.wanted() == [0, 1]
+    work.borrow(0, text_hash("one"), vector)
+    work.borrow(0, text_hash("one"), 2 * vector)
+    assert work.wanted() == [1]
+    work.fill(1, vector)
+    assert work.rows().vectors.tolist() == [[3.0, 4.0], [3.0, 4.0]]
 
 
 def test_a_text_that_fails_ends_its_own_rows_alone(shard):

@@ -69,6 +69,23 @@ def test_a_frame_that_a_crash_cut_off_is_cut_away_and_the_next_ones_are_read(tmp
     assert len(KeyLog(path)) == 110
 
 
+def test_a_frame_that_is_not_what_was_written_ends_what_is_read(tmp_path) -> None:
+    path = tmp_path / "keys.log"
+    log = KeyLog(path)
+    for number in range(3):
+        log.add(np.array([number], np.uint64))
+    log.close()
+    content = bytearray(path.read_bytes())
+    # In the key of the second of three frames of 20 bytes.
+    content[35] ^= 1
+    path.write_bytes(content)
+    log = KeyLog(path)
+    assert len(log) == 1
+    log.add(np.array([7], np.uint64))
+    log.close()
+    assert len(KeyLog(path)) == 2
+
+
 def test_a_log_of_mostly_removed_keys_is_written_anew(tmp_path) -> None:
     path = tmp_path / "keys.log"
     log = KeyLog(path)

@@ -23,10 +23,10 @@ from embedmill.closing import let_go
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import EmbedmillError, RefusedError, TransientError
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
-from embedmill.payload import Scalar, conditions_of
+from embedmill.payload import Filter, Scalar, conditions_of
 from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
-from embedmill.vector_store import Filter, Hit
+from embedmill.vector_store import Hit
 from embedmill.version_embedder import embedder_for
 
 log = logging.getLogger(__name__)

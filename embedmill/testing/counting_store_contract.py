@@ -16,7 +16,8 @@ import pytest
 from embedmill.document import record_id
 from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
-from embedmill.vector_store import CollectionSpec, Payload, VectorBatch, VectorStore
+from embedmill.payload import Payload
+from embedmill.vector_store import CollectionSpec, VectorBatch, VectorStore
 
 DIMENSION = 16
 UNIT = CollectionSpec(dimension=DIMENSION, metric="cosine", normalised=True)

@@ -10,8 +10,8 @@ import numpy as np
 from embedmill.assembly import store_of, workspace_of
 from embedmill.embedder import Vectors
 from embedmill.manifest import Manifest
+from embedmill.payload import Payload
 from embedmill.settings import Settings
-from embedmill.vector_store import Payload
 
 # One float32 written and read back is equal; sums in another order differ by less than this.
 TOLERANCE = 1e-5

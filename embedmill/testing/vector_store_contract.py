@@ -24,7 +24,7 @@ import pytest
 
 from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
-from embedmill.payload import Filter, conditions_of, matches
+from embedmill.payload import Filter, Payload, conditions_of, matches
 from embedmill.recipe import Metric
 from embedmill.testing.counting_store_contract import (
     DIMENSION,
@@ -34,7 +34,7 @@ from embedmill.testing.counting_store_contract import (
     record_ids,
     unit_vectors,
 )
-from embedmill.vector_store import CollectionSpec, Payload, VectorBatch, VectorStore
+from embedmill.vector_store import CollectionSpec, VectorBatch, VectorStore
 
 __all__ = [
     "CountingContract",

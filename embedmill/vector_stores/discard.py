@@ -13,14 +13,8 @@ from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
 from embedmill.payload import Filter
 from embedmill.settings import DiscardStoreSettings
-from embedmill.vector_store import (
-    CollectionSpec,
-    Hit,
-    Rejection,
-    StoreLimits,
-    VectorBatch,
-    check_batch,
-)
+from embedmill.store_checks import check_batch
+from embedmill.vector_store import CollectionSpec, Hit, Rejection, StoreLimits, VectorBatch
 from embedmill.vector_stores.key_log import KeyLog, Keys
 from embedmill.vector_stores.store_folder import StoreFolder
 

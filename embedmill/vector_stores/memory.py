@@ -14,17 +14,8 @@ from embedmill.errors import RefusedError
 from embedmill.payload import Filter, conditions_of, matches
 from embedmill.recipe import Metric
 from embedmill.settings import MemoryStoreSettings
-from embedmill.vector_store import (
-    CollectionSpec,
-    Hit,
-    Rejection,
-    StoreLimits,
-    VectorBatch,
-    check_batch,
-    check_name,
-    check_query,
-    check_same_spec,
-)
+from embedmill.store_checks import check_batch, check_name, check_query, check_same_spec
+from embedmill.vector_store import CollectionSpec, Hit, Rejection, StoreLimits, VectorBatch
 
 # What the embedded store takes, so that a rehearsal in memory meets the same limits.
 MEMORY_LIMITS = StoreLimits(

@@ -30,18 +30,9 @@ from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
 from embedmill.payload import Filter
 from embedmill.pinecone_settings import PineconeSettings
+from embedmill.store_checks import check_batch, check_name, check_query, check_same_spec
 from embedmill.throttle import RequestPace, at_once
-from embedmill.vector_store import (
-    CollectionSpec,
-    Hit,
-    Rejection,
-    StoreLimits,
-    VectorBatch,
-    check_batch,
-    check_name,
-    check_query,
-    check_same_spec,
-)
+from embedmill.vector_store import CollectionSpec, Hit, Rejection, StoreLimits, VectorBatch
 from embedmill.vector_stores.pinecone_errors import AbsentError
 from embedmill.vector_stores.pinecone_imports import PineconeImporter
 from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, filter_of, payload_of

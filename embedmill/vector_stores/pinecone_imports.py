@@ -16,7 +16,8 @@ from pinecone.models.imports.model import ImportModel
 
 from embedmill.bulk_import import ImportState, ImportStatus
 from embedmill.parquet_files import to_parquet
-from embedmill.vector_store import CollectionSpec, Rejection, StoreLimits, VectorBatch, check_batch
+from embedmill.store_checks import check_batch
+from embedmill.vector_store import CollectionSpec, Rejection, StoreLimits, VectorBatch
 from embedmill.vector_stores.pinecone_metadata import METADATA_BYTES, metadata_of
 from embedmill.vector_stores.pinecone_places import OpenedIndex
 from embedmill.vector_stores.pinecone_writing import TOO_LARGE

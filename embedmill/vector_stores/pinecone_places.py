@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from embedmill.errors import RefusedError
 from embedmill.pinecone_settings import PineconeSettings
-from embedmill.vector_store import CollectionSpec, check_name
+from embedmill.store_checks import check_name
+from embedmill.vector_store import CollectionSpec
 from embedmill.vector_stores.pinecone_client import PineconeClient
 from embedmill.vector_stores.pinecone_data import PineconeData
 from embedmill.vector_stores.pinecone_freshness import Freshness

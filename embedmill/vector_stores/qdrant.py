@@ -22,16 +22,9 @@ from embedmill.errors import OutcomeUnknownError, RefusedError, StopRunError, Tr
 from embedmill.payload import Filter
 from embedmill.qdrant_settings import QdrantServerSettings
 from embedmill.settings_file import resolve_secret
+from embedmill.store_checks import check_name, check_query, check_same_spec
 from embedmill.throttle import RequestPace, at_once
-from embedmill.vector_store import (
-    CollectionSpec,
-    Hit,
-    Rejection,
-    VectorBatch,
-    check_name,
-    check_query,
-    check_same_spec,
-)
+from embedmill.vector_store import CollectionSpec, Hit, Rejection, VectorBatch
 from embedmill.vector_stores.qdrant_collections import (
     Collection,
     collection_of,

@@ -40,15 +40,8 @@ from embedmill.errors import (
 from embedmill.payload import Filter
 from embedmill.plain_numbers import number_of
 from embedmill.settings import QdrantEmbeddedSettings
-from embedmill.vector_store import (
-    CollectionSpec,
-    Hit,
-    Rejection,
-    StoreLimits,
-    VectorBatch,
-    check_batch,
-    check_query,
-)
+from embedmill.store_checks import check_batch, check_query
+from embedmill.vector_store import CollectionSpec, Hit, Rejection, StoreLimits, VectorBatch
 from embedmill.vector_stores.qdrant_embedded_engine import EngineLog, config_of, engine_errors
 from embedmill.vector_stores.qdrant_embedded_filters import filter_of
 from embedmill.vector_stores.qdrant_embedded_index import (

@@ -11,8 +11,9 @@ from embedmill.batching import by_halves, pack
 from embedmill.errors import PermanentError, StopRunError
 from embedmill.plain_numbers import number_of
 from embedmill.qdrant_settings import QdrantServerSettings
+from embedmill.store_checks import check_batch
 from embedmill.throttle import RequestPace
-from embedmill.vector_store import Rejection, StoreLimits, VectorBatch, check_batch
+from embedmill.vector_store import Rejection, StoreLimits, VectorBatch
 from embedmill.vector_stores.qdrant_collections import Collection
 from embedmill.vector_stores.qdrant_errors import confirmed, server_errors
 from embedmill.vector_stores.qdrant_grpc import put_over_grpc

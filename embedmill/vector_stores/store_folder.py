@@ -26,7 +26,8 @@ import orjson
 
 from embedmill.disk_sync import sync_path
 from embedmill.errors import DamagedFileError, IndexLockedError, RefusedError, StopRunError
-from embedmill.vector_store import CollectionSpec, check_name, check_same_spec
+from embedmill.store_checks import check_name, check_same_spec
+from embedmill.vector_store import CollectionSpec
 
 # The disk, not a record, is the reason: full, over quota, file too large, read-only, no rights,
 # defective.

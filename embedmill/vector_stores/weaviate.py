@@ -16,17 +16,9 @@ from embedmill.embedder import Vectors
 from embedmill.errors import OutcomeUnknownError, RefusedError, StopRunError, TransientError
 from embedmill.payload import Filter
 from embedmill.plain_numbers import number_of
+from embedmill.store_checks import check_batch, check_name, check_query, check_same_spec
 from embedmill.throttle import RequestPace, at_once
-from embedmill.vector_store import (
-    CollectionSpec,
-    Hit,
-    Rejection,
-    VectorBatch,
-    check_batch,
-    check_name,
-    check_query,
-    check_same_spec,
-)
+from embedmill.vector_store import CollectionSpec, Hit, Rejection, VectorBatch
 from embedmill.vector_stores.weaviate_client import WeaviateConnection
 from embedmill.vector_stores.weaviate_data import Objects
 from embedmill.vector_stores.weaviate_limits import weaviate_limits

@@ -19,14 +19,9 @@ from embedmill.payload import (
     longer_than,
     matches,
 )
+from embedmill.store_checks import check_batch, check_name
 from embedmill.testing.counting_store_contract import a_batch, record_ids, unit_vectors
-from embedmill.vector_store import (
-    CollectionSpec,
-    StoreLimits,
-    VectorBatch,
-    check_batch,
-    check_name,
-)
+from embedmill.vector_store import CollectionSpec, StoreLimits, VectorBatch
 
 LIMITS = StoreLimits(records=10, request_bytes=1000, payload_bytes=1000, writers=1)
 UNIT = CollectionSpec(16, "cosine", normalised=True)

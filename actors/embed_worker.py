@@ -11,7 +11,7 @@ from embedmill.counts import ChunkCounts, RateUse
 from embedmill.dead_letter import bury_chunks
 from embedmill.embedder import EmbeddedTexts
 from embedmill.embedding import embed_segment, probe_document
-from embedmill.rate_assembly import limiter_of, use_of
+from embedmill.rate_assembly import limiter_of_run, use_of
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.text_index import Loan
@@ -45,13 +45,7 @@ class EmbedWorker:
         """
         self._context = context
         self._layers = Layers(context)
-        settings = context.settings
-        self._limiter = limiter_of(
-            settings.embedder,
-            index=settings.index,
-            keeper=keeper,
-            deadline_s=settings.run.call_deadline_s,
-        )
+        self._limiter = limiter_of_run(context.settings, keeper)
         self._embedder = watched_embedder_of(context, self._layers.workspace, self._limiter)
 
     def embed(

@@ -13,7 +13,7 @@ from embedmill.embedder import EmbeddedTexts
 from embedmill.embedding import EmbedOutcome
 from embedmill.errors import EmbedmillError
 from embedmill.job_assembly import job_runner_of
-from embedmill.rate_assembly import limiter_of, use_of
+from embedmill.rate_assembly import limiter_of_run, use_of
 from embedmill.run_context import RunContext
 from embedmill.scratch_folder import ScratchFolder
 from embedmill.segment import SegmentKey
@@ -54,13 +54,7 @@ class EmbeddingJobRunner:
         self._context = context
         self._layers = Layers(context)
         self._scratch = ScratchFolder("embedmill-jobs-")
-        settings = context.settings
-        self._limiter = limiter_of(
-            settings.embedder,
-            index=settings.index,
-            keeper=keeper,
-            deadline_s=settings.run.call_deadline_s,
-        )
+        self._limiter = limiter_of_run(context.settings, keeper)
         self._embedder = watched_embedder_of(context, self._layers.workspace, self._limiter)
         try:
             self._runner = job_runner_of(

@@ -19,7 +19,7 @@ from embedmill.rate_budget_settings import (
     SliceSettings,
 )
 from embedmill.rate_limiter import Holder, RateLimiter
-from embedmill.settings import EmbedderSettings, RemoteEmbedderSettings
+from embedmill.settings import EmbedderSettings, RemoteEmbedderSettings, Settings
 from embedmill.settings_file import resolve_secret
 
 if TYPE_CHECKING:
@@ -59,6 +59,16 @@ def _share_of(settings: RateBudgetSettings) -> float:
 
 def _part(limit: int | None, share: float) -> int | None:
     return None if limit is None else max(1, int(limit * share))
+
+
+def limiter_of_run(settings: Settings, keeper: BudgetKeeper | None) -> RateLimiter | None:
+    """A worker's access to the budget of its run; see :func:`limiter_of`."""
+    return limiter_of(
+        settings.embedder,
+        index=settings.index,
+        keeper=keeper,
+        deadline_s=settings.run.call_deadline_s,
+    )
 
 
 def limiter_of(

@@ -27,6 +27,7 @@ from pipelines.cli_options import (
     print_lines,
     reports_errors,
     settings_from,
+    to_type,
     version_number,
 )
 from pipelines.cli_reading import print_json
@@ -116,7 +117,7 @@ def show(
     print_lines(_history_lines(found))
     print_lines(_run_lines([report for report in runs if report is not None]))
     print_lines(_job_lines(found))
-    print_lines(_gate_lines(found))
+    print_lines(map(to_type, _gate_lines(found)))
 
 
 def _is_of(report: RunReport | None, version: IndexVersion) -> bool:

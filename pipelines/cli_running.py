@@ -7,13 +7,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from embedmill.errors import StopRunError
 from embedmill.executor import Executor
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
@@ -123,10 +124,15 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        err.print("stopping after what is in flight; once more to end at once")
         stop.set()
+        # Where the terminal is gone, nobody is told.
+        with suppress(OSError, StopRunError):
+            err.print("stopping after what is in flight; once more to end at once")
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    asked_by = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What nohup has put aside stays so.
+    heard = [number for number in asked_by if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in heard}
     try:
         yield
     finally:

@@ -294,24 +294,35 @@ def test_an_index_that_somebody_else_holds_is_6_with_the_holder(shell):
 class Interrupting:
     """Asks the run to stop with its first call."""
 
-    def __init__(self, real):
+    def __init__(self, real, number):
         self._real = real
+        self._number = number
         self.recipe = real.recipe
         self._asked = False
 
     def embed(self, texts, role):
         if not self._asked:
             self._asked = True
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self._number)
         return self._real.embed(texts, role)
 
 
-def test_a_run_that_is_asked_to_stop_is_75_and_goes_on_when_run_again(shell):
-    with seams(Seams(embedder=Interrupting)):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_asked_to_stop_is_75_and_goes_on_when_run_again(shell, number):
+    with seams(Seams(embedder=lambda real: Interrupting(real, number))):
         said(shell.ingest(), 75, "stopping after what is in flight", "next: run the same command")
     said(shell.run("status", "-c", "s.yaml"), 0, "interrupted", "left:", "run the same ingest")
     said(shell.ingest(), 0, "3 records applied = 3 in the store")
     said(shell.run("status", "-c", "s.yaml"), 0, "left: no segments")
+
+
+def test_a_run_beneath_nohup_does_not_hear_that_the_terminal_is_gone(shell):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with seams(Seams(embedder=lambda real: Interrupting(real, signal.SIGHUP))):
+            said(shell.ingest(), 0, "3 records applied = 3 in the store")
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_fallback_encoding_that_is_set_later_holds_from_the_next_ingest_on(shell):

@@ -89,20 +89,37 @@ class ChunkLayer:
         """Numbers of the committed segments of every shard, ascending.
 
         Segments that a snapshot replaced are left out, whether their files are gone already or not.
+
+        Raises:
+            DamagedFileError: one is missing among the others: its documents would seem unknown.
         """
         return self._committed(self._folder)
 
     def committed_of(self, shard: int) -> list[int]:
-        """Numbers of the committed segments of one shard, ascending."""
+        """Numbers of the committed segments of one shard, ascending; see :meth:`committed`."""
         return self._committed(f"{self._folder}/s{shard:04d}").get(shard, [])
 
     def _committed(self, folder: str) -> dict[int, list[int]]:
+        found, missing = self._listed(folder)
+        if missing:
+            # A listing is not of one moment: others commit, and delete what a snapshot replaced.
+            found, missing = self._listed(folder)
+        for key in missing:
+            require(self._workspace, self._docs_path(key))
+        return found
+
+    def _listed(self, folder: str) -> tuple[dict[int, list[int]], list[SegmentKey]]:
+        """Numbers by shard, and the segments that lack their file although later ones are there."""
         paths = [entry.path for entry in self._workspace.list(folder)]
         starts = {s: numbers[-1] for s, numbers in numbers_in(paths, _SNAPSHOT).items()}
-        return {
-            shard: [number for number in numbers if number >= starts.get(shard, 0)]
-            for shard, numbers in numbers_in(paths, r"\.docs\.parquet").items()
-        }
+        found, missing = {}, []
+        for shard, listed in numbers_in(paths, r"\.docs\.parquet").items():
+            start = starts.get(shard, 0)
+            numbers = found[shard] = [number for number in listed if number >= start]
+            if numbers and len(numbers) <= numbers[-1] - start:
+                gaps = sorted(set(range(start, numbers[-1])) - set(numbers))
+                missing += [SegmentKey(shard, number) for number in gaps]
+        return found, missing
 
     def mark_snapshot(self, key: SegmentKey) -> None:
         """From now on the segments of this shard begin with ``key``; earlier ones are replaced."""

@@ -60,11 +60,16 @@ def confirmed_in_line(chunks: ChunkLayer, applied: AppliedLayer, *, mend: bool) 
         chunks: of the version.
         applied: of its collection.
         mend: forget the records that are beyond a missing one.
+
+    Raises:
+        DamagedFileError: the store has a segment whose documents are gone.
     """
     confirmed = {}
     recorded = applied.committed()
     committed = chunks.committed()
     for shard, numbers in recorded.items():
+        if numbers[-1] > max(committed.get(shard, ()), default=-1):
+            chunks.docs(SegmentKey(shard, numbers[-1]))
         lacking = min(set(committed.get(shard, ())) - set(numbers), default=numbers[-1] + 1)
         in_line = [number for number in numbers if number < lacking]
         if in_line:

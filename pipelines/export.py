@@ -13,6 +13,7 @@ from embedmill.lease import take_lease
 from embedmill.live_records import LiveRecords
 from embedmill.run_context import RunContext
 from embedmill.settings import Settings
+from embedmill.work_left import confirmed_in_line
 from embedmill.workspace import open_workspace
 from embedmill.workspace_settings import WorkspaceSettings
 from pipelines.copy import require_vectors, version_to_read
@@ -60,8 +61,8 @@ def export(
         )
         committed = layers.chunks.committed()
         require_vectors(layers, committed)
-        applied = layers.applied.committed()
-        if any(numbers[-1] not in applied.get(s, ()) for s, numbers in committed.items()):
+        applied = confirmed_in_line(layers.chunks, layers.applied, mend=False)
+        if any(numbers[-1] > applied.get(s, -1) for s, numbers in committed.items()):
             raise RefusedError(
                 "some segments of this version are not in the store yet",
                 hint="run embedmill ingest SETTINGS to its end first",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from embedmill.announcing import Delivery, announce, keep_event
 from embedmill.arrivals import refusal_event, tell_of_arrival
 from embedmill.assembly import recipes_of, workspace_of
-from embedmill.errors import RefusedError
+from embedmill.errors import DamagedFileError, RefusedError
 from embedmill.executor import Executor
 from embedmill.gate import GateResult, failed_gates
 from embedmill.gates.run import run_gates
@@ -34,6 +35,8 @@ from pipelines.embed_stage import EMBED
 from pipelines.reembed import reembed
 from pipelines.run_options import RunOptions
 from pipelines.short_run import short_run
+
+log = logging.getLogger(__name__)
 
 Gates = Callable[[Settings, IndexVersion, IndexVersion | None, VectorStore], Sequence[GateResult]]
 
@@ -248,5 +251,10 @@ def _switched(
 
 def _settled(settings: Settings, run: str, done: Switch) -> Publication:
     """What was done, after the store is let go: some of those who are told will want it."""
-    left = work_left(workspace_of(settings), settings.index, done.after)
-    return Publication(run, done, left.store)
+    lacking = 0
+    try:
+        lacking = work_left(workspace_of(settings), settings.index, done.after).store
+    except DamagedFileError as error:
+        # Readers are there already; a way back is not to fail for what concerns syncs alone.
+        log.warning("what %s lacks is not known: %s; %s", done.after.name, error, error.hint)
+    return Publication(run, done, lacking)

@@ -11,13 +11,14 @@ import pytest
 from commands import KilledIndex
 
 from embedmill.assembly import Seams, seams, store_of, workspace_of
-from embedmill.errors import RefusedError
+from embedmill.errors import DamagedFileError, RefusedError
 from embedmill.executor import InlineExecutor
 from embedmill.manifest import Manifest
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 from embedmill.vector_store import VectorBatch
 from pipelines.audit import audit
+from pipelines.export import export
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
 
@@ -215,6 +216,30 @@ def test_what_is_recorded_of_the_store_may_be_lost_anywhere(built, nth):
     assert sorted(e.path for e in workspace.list("indexes/rehearsal/applied")) == paths
     rehearsal.write({**changed, "more": "after all that"})
     assert run(settings).status == "succeeded"
+
+
+@pytest.mark.parametrize("nth", [0, -1])
+def test_no_command_takes_an_index_for_whole_that_lacks_documents(built, nth, tmp_path):
+    rehearsal, settings, _ = built
+    rehearsal.write({name: f"{text} again" for name, text in TEXTS.items()})
+    run(settings)
+    before = contents_of(settings)
+    workspace = workspace_of(settings)
+    paths = sorted(entry.path for entry in workspace.list("indexes/rehearsal/chunks"))
+    lost = [path for path in paths if "/s0000/" in path and path.endswith(".docs.parquet")][nth]
+    data = workspace.read(lost)
+    workspace.delete([lost])
+    for command in (
+        lambda: run(settings),
+        lambda: audited(settings, repair=True),
+        lambda: export(settings, str(tmp_path / "exported")),
+    ):
+        with pytest.raises(DamagedFileError, match=f"{lost} was committed and is missing"):
+            command()
+    assert_same_contents(contents_of(settings), before)
+    workspace.create(lost, data)
+    assert run(settings).records.upserted == 0
+    assert audited(settings).clean
 
 
 def test_a_damaged_chunks_file_costs_no_record_either(built):

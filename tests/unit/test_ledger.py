@@ -144,9 +144,10 @@ def test_a_shard_that_has_nothing_starts_at_segment_0():
     assert ledger.unseen() == []
 
 
-def test_numbers_go_on_after_a_gap():
+def test_numbers_go_on_after_a_snapshot():
     layer = ChunkLayer(MemoryWorkspace(), "an-index", "c")
     rows_of([DraftedDocument("a", b"f" * 16, "", "{}", (), (), (), None)], 7, layer)
+    layer.mark_snapshot(SegmentKey(0, 7))
     assert Ledger.fold(layer, 0)[1] == 8
 
 

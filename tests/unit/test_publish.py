@@ -183,6 +183,18 @@ def test_what_the_version_lacks_after_a_rollback_is_said_and_taken_in_by_its_nex
     assert store_of(index.settings).count("small--v1") == 3
 
 
+def test_a_damaged_ledger_stands_in_no_way_back(index, caplog):
+    index.publish()
+    index.ingest({**TEXTS, **{f"more {n}": f"{n} more" for n in range(20)}})
+    paths = [entry.path for entry in index.workspace.list("indexes/small/chunks")]
+    second = min(path for path in paths if path.endswith("/00000001.docs.parquet"))
+    lost = second.replace("00000001", "00000000")
+    index.workspace.delete([lost])
+    done = index.rollback()
+    assert (done.switch.after.number, alias(index)) == (1, "small--v1")
+    assert f"what v1 lacks is not known: {index.workspace.url}/{lost}" in caplog.text
+
+
 def test_there_is_no_way_back_where_nothing_was_before(index):
     with pytest.raises(RefusedError, match="no earlier version"):
         index.rollback()

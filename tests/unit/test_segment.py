@@ -1,6 +1,7 @@
 """Segments: what was committed reads back, and what was not is never taken for it."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -278,11 +279,21 @@ def test_a_torn_emptied_or_changed_file_never_passes_for_a_whole_one(workspace, 
 
 
 def test_segments_are_listed_by_shard_in_ascending_order(chunks):
-    for shard, number in ((0, 1), (12, 0), (0, 0), (10_000, 7)):
+    for shard, number in ((0, 1), (12, 0), (0, 0), (10_000, 0)):
         commit(chunks, [document("a", [])], SegmentKey(shard, number))
-    assert chunks.committed() == {0: [0, 1], 12: [0], 10_000: [7]}
+    assert chunks.committed() == {0: [0, 1], 12: [0], 10_000: [0]}
     assert chunks.committed_of(0) == [0, 1]
     assert chunks.committed_of(5) == []
+
+
+def test_a_segment_that_is_missing_among_others_is_named(chunks):
+    for number in (0, 1, 3):
+        commit(chunks, [document("a", [])], SegmentKey(2, number))
+    for look in (chunks.committed, partial(chunks.committed_of, 2)):
+        with pytest.raises(DamagedFileError, match=r"s0002/00000002.docs.parquet was committed"):
+            look()
+    chunks.mark_snapshot(SegmentKey(2, 3))
+    assert chunks.committed() == {2: [3]}
 
 
 def test_keys_sort_by_shard_and_number_and_are_read_by_people():

@@ -27,6 +27,10 @@ for name in (
 ):
     os.environ.pop(name, None)
 
+# Threads of torch sleep while they wait for each other: beside other processes they would wait in a
+# loop, for a fifth of the processor time of all tests of local models.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Bytes. Larger files are what a test is about, and are read as often as it says.
 SMALL_FILE = 32 * 2**10
 

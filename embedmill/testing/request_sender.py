@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -84,3 +85,25 @@ class RequestSender:
             permit.throttled(float(reply.headers.get("retry-after", "1")))
             return
         permit.settle(content["usage"]["total_tokens"])
+
+
+class RequestSenders:
+    """Several senders in one process, as workers are several that share a machine.
+
+    Each has a connection and a thread of its own; a process for each would cost more to start than
+    all that they send.
+    """
+
+    def __init__(
+        self, keeper: BudgetKeeper, limits: Limits, base_url: str, holder: Holder, seeds: range
+    ) -> None:
+        """A sender for each of the seeds; see :class:`RequestSender`."""
+        self._senders = [RequestSender(keeper, limits, base_url, holder, seed) for seed in seeds]
+
+    def ready(self) -> None:
+        """Nothing: the process has started."""
+
+    def send(self, seconds: float, words: tuple[int, ...]) -> list[RateUse]:
+        """What each has used; see :meth:`RequestSender.send`."""
+        with ThreadPoolExecutor(len(self._senders)) as threads:
+            return list(threads.map(lambda sender: sender.send(seconds, words), self._senders))

@@ -134,7 +134,7 @@ def test_a_sync_that_compacts_by_itself_may_be_killed_at_any_effect(tmp_path, mo
 def test_the_same_holds_on_a_real_disk(tmp_path, step):
     numbers = itertools.count()
     index = CrashIndex(tmp_path, fresh=lambda: LocalWorkspace(tmp_path / str(next(numbers))))
-    assert problems_at(index, STEPS[step], "after", every=15) == []
+    assert problems_at(index, STEPS[step], "after", every=8) == []
 
 
 def problems_at(index, prepare, moment, every=1):
@@ -148,7 +148,7 @@ def problems_at(index, prepare, moment, every=1):
     assert index.last_report().problems() == []
     lacking = index.last_report().lacking_records
     problems = []
-    for number in dying_at(whole.effects, moment)[::every]:
+    for number in dying_at(whole.effects, moment)[every // 2 :: every]:
         index.restore(start)
         dying, living = Process(number, moment), Process()
         assert not lived_through(run, dying)

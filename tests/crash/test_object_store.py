@@ -35,7 +35,7 @@ def bucket(server):
     return fresh
 
 
-@pytest.mark.parametrize(("step", "every"), [("sync", 24), ("compaction", 60)])
+@pytest.mark.parametrize(("step", "every"), [("sync", 12), ("compaction", 20)])
 def test_a_run_killed_at_an_effect_ends_as_if_nothing_had_happened(tmp_path, bucket, step, every):
     def prepare(index):
         """In memory; the run that is killed, and the one that follows, find it in a bucket."""

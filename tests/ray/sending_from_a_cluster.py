@@ -15,32 +15,43 @@ from embedmill.redis_budget import RedisKeeper
 from embedmill.testing.request_sender import RequestSender
 
 
-def sender(port, base_url, tenant, limits, seed):
-    """Built in the worker: no client travels."""
-    keeper = RedisKeeper(RedisSettings(kind="redis", port=port), "shared", limits)
-    return RequestSender(keeper, limits, base_url, Holder(tenant=tenant), seed)
+class RedisSender(RequestSender):
+    """Connects where it runs."""
+
+    def __init__(self, settings, limits, *more):
+        super().__init__(RedisKeeper(settings, "shared", limits), limits, *more)
 
 
 def main():
     port, base_url, tenant, task = sys.argv[1:]
-    task = json.loads(task)
-    limits, workers = Limits(**task["limits"]), task["workers"]
     executor = RayExecutor(object_store_bytes=100 * 2**20, cpus=2)
+    uses = sent(executor, int(port), base_url, tenant, json.loads(task), when_ready=say_and_wait)
+    executor.close()
+    sys.stdout.write(json.dumps(uses))
+
+
+def say_and_wait():
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
+def sent(executor, port, base_url, tenant, task, *, when_ready):
+    """What the workers of a cluster have sent, all of them together, since they were ready."""
+    limits, workers = Limits(**task["limits"]), task["workers"]
+    settings = RedisSettings(kind="redis", port=port)
+    holder = Holder(tenant=tenant)
     executor.add_pool(
         "send",
         [
-            WorkerSpec(sender, (int(port), base_url, tenant, limits, seed))
+            WorkerSpec(RedisSender, (settings, limits, base_url, holder, seed))
             for seed in range(workers)
         ],
     )
     run(executor, workers, "ready")
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    sys.stdin.readline()
+    when_ready()
     uses = run(executor, workers, "send", task["seconds"], tuple(task["words"]))
-    executor.close()
-    said = {count: sum(getattr(use, count) for use in uses) for count in ("tokens", "throttled")}
-    sys.stdout.write(json.dumps(said))
+    return {count: sum(getattr(use, count) for use in uses) for count in ("tokens", "throttled")}
 
 
 def run(executor, workers, method, *arguments):

@@ -18,7 +18,7 @@ from embedmill.testing.openai_server import Fault, OpenAIServer, ServerOptions
 from embedmill.testing.provider_traffic import emptiest, fullest
 from embedmill.testing.redis_server import redis_binary, redis_server
 from embedmill.testing.request_rates import RateLimits
-from embedmill.testing.request_sender import RequestSender
+from embedmill.testing.request_sender import RequestSender, RequestSenders
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 # A quarter of a minute: what a reply takes, and what other programs take of the machine, is lost in
@@ -40,20 +40,19 @@ def counting_server(*faults):
 
 
 class Senders:
-    """A budget and workers that send under it."""
+    """A budget and workers that send under it: so many processes, of ``each`` workers if given."""
 
-    def __init__(self, executor, server, limits=LIMITS, workers=16, **holder):
+    def __init__(self, executor, server, limits=LIMITS, workers=4, each=None, **holder):
         self.executor = executor
         self.done = []
         executor.add_pool("budget", [WorkerSpec(RateBudgetWorker, (limits,), serves=True)])
         keeper = RunKeeper(executor.line("budget", 0))
-        executor.add_pool(
-            "send",
-            [
-                WorkerSpec(RequestSender, (keeper, limits, server.base_url, Holder(**holder), seed))
-                for seed in range(workers)
-            ],
-        )
+        how = (keeper, limits, server.base_url, Holder(**holder))
+        specs = [WorkerSpec(RequestSender, (*how, seed)) for seed in range(workers)]
+        if each:
+            seeds = [range(each * number, each * (number + 1)) for number in range(workers)]
+            specs = [WorkerSpec(RequestSenders, (*how, some)) for some in seeds]
+        executor.add_pool("send", specs)
         self.workers = workers
         self.all("ready")
 
@@ -97,9 +96,9 @@ def test_sixteen_workers_use_nearly_all_of_the_limits_and_never_more(open_execut
     executor, shares = open_executor(), []
     for _ in range(CHANCES):
         with counting_server() as server:
-            uses = Senders(executor, server).all("send", WINDOWS * WINDOW_S, WORDS)
+            uses = Senders(executor, server, each=4).all("send", WINDOWS * WINDOW_S, WORDS)
             rates = server.account.rates
-        require_limits(rates, [asdict(use) for use in uses])
+        require_limits(rates, [asdict(use) for some in uses for use in some])
         first = rates.arrivals[0].time
         end = first + round((WINDOWS - 0.05) * LIMITS.window)
         shares.append(share_used(rates.arrivals, first, end))
@@ -111,9 +110,9 @@ def test_sixteen_workers_use_nearly_all_of_the_limits_and_never_more(open_execut
 def test_one_refusal_cools_all_workers_down_and_is_the_last(open_executor):
     hour = 3600
     with counting_server(Fault(at="embeddings", do="rate-limit", value=str(hour))) as server:
-        senders = Senders(open_executor(), server, workers=4)
+        senders = Senders(open_executor(), server, workers=2)
         assert senders.one(0, "send_one", 20).throttled == 1
-        for worker in range(4):
+        for worker in range(senders.workers):
             # Nobody waits so long for a first permit.
             with pytest.raises(RateLimitedError, match="permits no request") as caught:
                 senders.one(worker, "send_one", 20)
@@ -147,12 +146,18 @@ CLUSTER = Path(__file__).with_name("sending_from_a_cluster.py")
 @pytest.mark.skipif(
     redis_binary() is None, reason="redis-server is not installed: apt-get install redis-server"
 )
-def test_two_clusters_share_one_budget_in_redis(tmp_path):
+def test_two_clusters_share_one_budget_in_redis(tmp_path, open_executor):
     pytest.importorskip("redis")
+    import sending_from_a_cluster
+    from ray import cloudpickle
+
+    # Workers cannot import it.
+    cloudpickle.register_pickle_by_value(sending_from_a_cluster)
+    sent = sending_from_a_cluster.sent
     shares = []
     for _ in range(CHANCES):
         with redis_server(tmp_path) as port, counting_server() as server:
-            uses = sent_by_two_clusters(port, server.base_url)
+            uses = sent_by_two_clusters(sent, open_executor(), port, server.base_url)
             rates = server.account.rates
         require_limits(rates, uses)
         first = rates.arrivals[0].time
@@ -165,24 +170,23 @@ def test_two_clusters_share_one_budget_in_redis(tmp_path):
     raise AssertionError(shares)
 
 
-def sent_by_two_clusters(port, base_url):
-    task = json.dumps(
-        {"limits": asdict(LIMITS), "seconds": WINDOWS * WINDOW_S, "words": WORDS, "workers": 2}
+def sent_by_two_clusters(sent, executor, port, base_url):
+    """What each has sent: ours, and one of a process of its own."""
+    task = {"limits": asdict(LIMITS), "seconds": WINDOWS * WINDOW_S, "words": WORDS, "workers": 2}
+    other = subprocess.Popen(
+        [sys.executable, CLUSTER, str(port), base_url, "other", json.dumps(task)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    clusters = [
-        subprocess.Popen(
-            [sys.executable, CLUSTER, str(port), base_url, tenant, task],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for tenant in ("one", "other")
-    ]
-    # Both begin at the same time, however long either took to start.
-    assert [cluster.stdout.readline() for cluster in clusters] == ["ready\n", "ready\n"]
-    for cluster in clusters:
-        cluster.stdin.write("go\n")
-        cluster.stdin.flush()
-    said = [cluster.communicate(timeout=100)[0] for cluster in clusters]
-    assert [cluster.returncode for cluster in clusters] == [0, 0]
-    return [json.loads(text.splitlines()[-1]) for text in said]
+
+    def begin_together():
+        # However long either took to start.
+        assert other.stdout.readline() == "ready\n"
+        other.stdin.write("go\n")
+        other.stdin.flush()
+
+    own = sent(executor, port, base_url, "own", task, when_ready=begin_together)
+    said = other.communicate(timeout=100)[0]
+    assert other.returncode == 0
+    return own, json.loads(said.splitlines()[-1])

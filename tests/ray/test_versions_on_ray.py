@@ -30,7 +30,7 @@ def test_a_swap_outlives_killed_workers_and_a_stop(open_executor, rehearsal, ray
     from conftest import worker_processes
 
     rehearsal.write(TEXTS)
-    old = with_model(rehearsal.settings(segment_chunks=8), 64)
+    old = with_model(rehearsal.settings(segment_chunks=8, shard_workers=1, embed_workers=1), 64)
     inline = InlineExecutor()
     first = ingest(old, inline)
     inline.close()

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 
 import pytest
+from deaths import EVERY_MOMENT
 
 import pipelines.faults
 import pipelines.pools
@@ -56,35 +57,38 @@ class Killer:
 
 
 KILLS = {
-    "embed": ("embed", 0, lambda progress: progress.chunks > 0),
+    "read": ("read", 0, lambda progress: True),
     "shard": ("shard", 1, lambda progress: progress.documents.read > 0),
     "write": ("write", 0, lambda progress: progress.applied > 0),
-    "read": ("read", 0, lambda progress: True),
+    "embed": ("embed", 0, lambda progress: progress.chunks > 0),
 }
 
 
-@pytest.mark.parametrize("pool", KILLS)
-def test_a_run_whose_worker_is_killed_ends_as_if_it_had_not_been(
-    open_executor, rehearsal, expected, inject, caplog, pool
+# One run outlives them all; with every moment asked for, also a run for each.
+DEATHS = [tuple(KILLS), *([(pool,) for pool in KILLS] if EVERY_MOMENT else [])]
+
+
+@pytest.mark.parametrize("pools", DEATHS, ids="-".join)
+def test_a_run_whose_workers_are_killed_ends_as_if_they_had_not_been(
+    open_executor, rehearsal, expected, inject, caplog, pools
 ):
     # Two blocks; one of them is being read when the reader is known.
     texts = made_up_texts(1_500, longest=6)
     rehearsal.write(texts)
     log = rehearsal.folder / "embedded"
-    slow = {"read_pause_s": 0.5} if pool == "read" else {"pause_s": 0.05}
-    inject(Faults(embed_log=str(log), **slow))
+    inject(Faults(embed_log=str(log), pause_s=0.05, read_pause_s=0.5))
     executor = open_executor()
-    killer = Killer(executor, KILLS[pool])
-    settings = rehearsal.settings(segment_chunks=128, **few_workers(pool))
+    killer = Killer(executor, *map(KILLS.get, pools))
+    settings = rehearsal.settings(segment_chunks=128, **few_workers(*pools))
     with caplog.at_level(logging.WARNING):
         report = ingest(settings, executor, RunOptions(on_progress=killer))
     executor.close()
-    assert killer.killed == [pool]
-    assert f"{pool} worker" in caplog.text
+    assert killer.killed == list(pools)
+    assert [pool for pool in pools if f"{pool} worker" not in caplog.text] == []
     assert report.status == "succeeded"
     assert report.documents.read == report.documents.added == len(texts)
     again = [digest for digest, calls in calls_by_batch(log).items() if calls > 1]
-    assert len(again) <= (1 if pool == "embed" else 0)
+    assert len(again) <= pools.count("embed")
     assert_same_contents(contents_of(settings), expected(texts))
 
 
@@ -97,46 +101,41 @@ def calls_by_batch(log):
     return Counter(digest for digest, _ in embedded_batches(log))
 
 
-def test_documents_that_end_their_embedder_end_alone_in_the_dead_letters(
+def test_documents_that_end_their_worker_end_alone_in_the_dead_letters(
     open_executor, rehearsal, inject
 ):
     texts = made_up_texts(150)
-    poison = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
+    drafting = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
+    embedding = {"doc-00020": "weeps", "doc-00081": "breaks", "doc-00130": "dreams"}
+    poison = drafting | embedding
     rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
-    inject(Faults(embedding={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
+    fates = ("raise", "exit", "hang")
+    inject(
+        Faults(
+            parsing=dict(zip(drafting.values(), fates, strict=True)),
+            embedding=dict(zip(embedding.values(), fates, strict=True)),
+        )
+    )
     executor = open_executor(call=4.0)
-    settings = rehearsal.settings(**few_workers("embed"))
-    report = ingest(settings, executor)
-    executor.close()
-    assert report.status == "partial"
-    letters = letters_of(settings)
-    assert {letter.doc_id for letter in letters} == set(poison)
-    assert {letter.stage for letter in letters} == {"embed"}
-    neighbours = {name: text for name, text in texts.items() if name not in poison}
-    assert contents_of(settings).documents() >= neighbours.keys()
-
-
-def test_documents_that_end_their_drafter_end_alone_in_the_dead_letters(
-    open_executor, rehearsal, inject
-):
-    texts = made_up_texts(150)
-    poison = {"doc-00010": "raises", "doc-00071": "crashes", "doc-00120": "sleeps"}
-    rehearsal.write({name: f"{text} {poison.get(name, '')}" for name, text in texts.items()})
-    inject(Faults(parsing={"raises": "raise", "crashes": "exit", "sleeps": "hang"}))
-    executor = open_executor(call=4.0)
-    settings = rehearsal.settings(**few_workers("shard"))
+    settings = rehearsal.settings(**few_workers("shard", "embed"))
     report = ingest(settings, executor)
     executor.close()
     assert report.status == "partial"
     assert (report.documents.read, report.documents.added, report.documents.dead) == (150, 147, 3)
-    letters = letters_of(settings)
-    assert {letter.doc_id: letter.code for letter in letters} == {
-        "doc-00010": "injected",
-        "doc-00071": "killed-worker",
-        "doc-00120": "killed-worker",
-    }
-    neighbours = {name: text for name, text in texts.items() if name not in poison}
-    assert contents_of(settings).documents() == neighbours.keys()
+    dead = {letter.doc_id: (letter.stage, letter.code) for letter in letters_of(settings)}
+    assert [dead.pop(name) for name in drafting] == [
+        ("parse", "injected"),
+        ("read", "killed-worker"),
+        ("read", "killed-worker"),
+    ]
+    assert [dead.pop(name) for name in embedding] == [
+        ("embed", "injected"),
+        ("embed", "killed-worker"),
+        ("embed", "killed-worker"),
+    ]
+    assert dead == {}
+    # Of a document that ended its embedder other chunks may be there.
+    assert contents_of(settings).documents() | embedding.keys() == texts.keys() - drafting.keys()
 
 
 def letters_of(settings):
@@ -256,7 +255,7 @@ class Slow:
 
 def test_calls_of_a_worker_that_died_end_in_the_order_of_submission(open_executor, by_value):
     executor = open_executor()
-    for life in range(5):
+    for life in range(3):
         executor.add_pool(f"pool-{life}", [pipelines.pools.WorkerSpec(Slow, ())])
         calls = [("rest", 0.0), ("rest", 0.05), ("end",), *[("rest", 0.0)] * 20]
         tickets = [executor.submit(f"pool-{life}", 0, *call) for call in calls]

@@ -1,5 +1,6 @@
 """A small index in memory that tests of whole runs are made on."""
 
+import copy
 import itertools
 import json
 import ssl
@@ -26,6 +27,7 @@ from embedmill.segment import ChunkLayer, SegmentKey
 from embedmill.settings import Settings
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.vector_layer import DEAD, VectorLayer
+from embedmill.vector_stores import memory
 from pipelines.compact import compact
 from pipelines.ingest import ingest
 from pipelines.publish import publish, rollback
@@ -148,6 +150,17 @@ class SmallIndex:
                 return pipeline(self.settings, executor, choices)
             finally:
                 executor.close()
+
+    def save(self):
+        """Remember the workspace and the store."""
+        return dict(self.workspace.files), copy.deepcopy(memory._CONTENTS[self._name])
+
+    def restore(self, saved) -> None:
+        """Go back to what was remembered."""
+        files, contents = saved
+        self.workspace.files.clear()
+        self.workspace.files.update(files)
+        memory._CONTENTS[self._name] = copy.deepcopy(contents)
 
     @property
     def manifest(self):

@@ -90,14 +90,24 @@ class BulkCopied:
         assert not list(self.bucket.list(""))
 
 
+@pytest.fixture(scope="module")
+def two_syncs():
+    """What two syncs leave, once they were made."""
+    return []
+
+
 @pytest.fixture
-def copied(small_index, many_parts, plain_http, monkeypatch):
+def copied(small_index, many_parts, plain_http, monkeypatch, two_syncs):
     monkeypatch.setenv("FAKE_PINECONE_KEY", "any")
     made = BulkCopied(small_index())
-    made.index.ingest(TEXTS)
     changed = {**TEXTS, "d1": "shorter", "new": "seven eight nine ten eleven"}
     del changed["d2"]
-    made.index.ingest(changed)
+    if not two_syncs:
+        made.index.ingest(TEXTS)
+        made.index.ingest(changed)
+        two_syncs.append(made.index.save())
+    made.index.restore(two_syncs[0])
+    made.index.write(changed)
     with made.server:
         yield made
 

@@ -8,6 +8,8 @@ import itertools
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from embedmill.assembly import Seams, seams, store_of
 from embedmill.executor import InlineExecutor
 from embedmill.provenance import Provenance
@@ -92,6 +94,13 @@ class Beside:
             index.ingest({f"doc-{n}": f"text number {n}" for n in range(number + 1)})
         self._old = index.settings
         index.swap(embedder=OTHER)
+        self._start = index.save()
+
+    def again(self) -> "Beside":
+        """As it was in the beginning."""
+        self.embedded = Process()
+        self.index.restore(self._start)
+        return self
 
     def compaction(self, stop_at=None) -> Turn:
         return Turn(lambda: self._run(compact, self._old), stop_at)
@@ -143,10 +152,14 @@ def found(index, version) -> list[str]:
     return sorted(payload["text"] for payload in batch.payloads)
 
 
-def steps_of(make: Callable[[Beside], Turn], small_index) -> list[str]:
+@pytest.fixture
+def beside(small_index):
+    return Beside(small_index(shard_count=1))
+
+
+def steps_of(make: Callable[[Beside], Turn], beside: Beside) -> list[str]:
     """What the work looks at and changes when nothing else happens."""
-    beside = Beside(small_index(shard_count=1))
-    alone = make(beside)
+    alone = make(beside.again())
     beside.meet(alone, Turn(lambda: None))
     return alone.steps
 
@@ -161,25 +174,25 @@ def of_interest(steps: list[str]) -> list[int]:
     return numbers[::2]
 
 
-def test_a_build_goes_by_while_a_compaction_is_held_up_anywhere(small_index):
-    for number in of_interest(steps_of(Beside.compaction, small_index)):
-        beside = Beside(small_index(shard_count=1))
+def test_a_build_goes_by_while_a_compaction_is_held_up_anywhere(beside):
+    for number in of_interest(steps_of(Beside.compaction, beside)):
+        beside.again()
         beside.meet(beside.compaction(number), beside.build())
         beside.require_all_well()
 
 
-def test_a_compaction_goes_by_while_a_build_is_held_up_anywhere(small_index):
-    for number in of_interest(steps_of(Beside.build, small_index)):
-        beside = Beside(small_index(shard_count=1))
+def test_a_compaction_goes_by_while_a_build_is_held_up_anywhere(beside):
+    for number in of_interest(steps_of(Beside.build, beside)):
+        beside.again()
         beside.meet(beside.build(number), beside.compaction())
         beside.require_all_well()
 
 
-def test_a_build_may_begin_between_the_last_look_and_the_marker(small_index):
+def test_a_build_may_begin_between_the_last_look_and_the_marker(beside):
     """Both are held up: the one around its marker, the other around its first listing."""
     compaction, build = (
-        steps_of(Beside.compaction, small_index),
-        steps_of(Beside.build, small_index),
+        steps_of(Beside.compaction, beside),
+        steps_of(Beside.build, beside),
     )
     marker = next(n for n, step in enumerate(compaction, 1) if step.endswith(".snapshot"))
     first_delete = next(n for n, s in enumerate(compaction, 1) if n > marker and "delete" in s)
@@ -190,28 +203,27 @@ def test_a_build_may_begin_between_the_last_look_and_the_marker(small_index):
     places = [n for n, holds in enumerate(held, 1) if holds] + [made]
     for here, there in itertools.product((marker, marker + 1, first_delete), places):
         for first in (0, 1):
-            beside = Beside(small_index(shard_count=1))
+            beside.again()
             turns = [beside.compaction(here), beside.build(there)]
             beside.meet(turns[first], turns[1 - first])
             beside.require_all_well()
 
 
-def test_files_stay_while_a_version_that_lacks_the_snapshot_may_read_them(small_index):
-    beside = Beside(small_index(shard_count=1))
-    compaction = steps_of(Beside.compaction, small_index)
+def test_files_stay_while_a_version_that_lacks_the_snapshot_may_read_them(beside):
+    compaction = steps_of(Beside.compaction, beside)
     marker = next(n for n, step in enumerate(compaction, 1) if step.endswith(".snapshot"))
-    build = steps_of(Beside.build, small_index)
+    build = steps_of(Beside.build, beside)
     embedding = next(
         n for n, step in enumerate(build, 1) if "create indexes/small/canaries" in step
     )
-    held = beside.compaction(marker)
+    held = beside.again().compaction(marker)
     beside.meet(held, beside.build(embedding))
     assert beside.index.chunks.committed_of(0) == [3]
     assert any("/00000000.docs.parquet" in path for path in beside.index.workspace.files)
     beside.require_all_well()
 
 
-def test_asking_where_a_chunk_comes_from_is_not_disturbed(small_index):
+def test_asking_where_a_chunk_comes_from_is_not_disturbed(beside):
     def asking(beside: Beside, stop_at=None) -> Turn:
         index = beside.index
         version = index.manifest.versions[0]
@@ -222,6 +234,6 @@ def test_asking_where_a_chunk_comes_from_is_not_disturbed(small_index):
 
         return Turn(ask, stop_at)
 
-    for number in range(1, len(steps_of(asking, small_index)) + 1):
-        beside = Beside(small_index(shard_count=1))
+    for number in range(1, len(steps_of(asking, beside)) + 1):
+        beside.again()
         beside.meet(asking(beside, number), beside.compaction())

@@ -149,12 +149,11 @@ def test_there_and_back_and_what_is_left_is_pruned(index_on, kind, swap):
 
 
 SEEN_BY = {as_shuffled: "self-retrieval", as_prompted: "re-embedding"}
-SHUFFLED = [(kind, as_shuffled) for kind in KINDS]
+# What a gate asks of a store is asked of each above; what it says is the same on all of them.
+BROKEN = [("weaviate", as_shuffled), ("qdrant_embedded", as_prompted)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"), cases([*SHUFFLED, ("qdrant_embedded", as_prompted)], SEEN_BY)
-)
+@pytest.mark.parametrize(("kind", "change"), cases(BROKEN, SEEN_BY))
 def test_a_broken_model_does_not_reach_readers(index_on, kind, change):
     index = index_on(kind)
     index.swap(embedder=SWAPS["dimension"])

@@ -184,12 +184,13 @@ def test_a_disk_that_fills_up_stops_the_run_with_everything_confirmed_still_read
 ) -> None:
     store = opened(tiny_disk)
     store.create_collection("notes", UNIT)
-    batches = [
-        VectorBatch(record_ids(500, f"n{n}"), unit_vectors(500), [{"text": "x" * 5_000}] * 500)
-        for n in range(1000)
-    ]
+
+    def batch(n: int) -> VectorBatch:
+        texts = [{"text": "x" * 5_000}] * 500
+        return VectorBatch(record_ids(500, f"n{n}"), unit_vectors(500), texts)
+
     with pytest.raises(StopRunError, match="MiB") as stop:
-        [store.upsert("notes", batch) for batch in batches]
+        [store.upsert("notes", batch(n)) for n in range(200)]
     confirmed = store.count("notes")
     assert str(tiny_disk) in str(stop.value)
     assert "make room" in stop.value.hint
@@ -200,7 +201,7 @@ def test_a_disk_that_fills_up_stops_the_run_with_everything_confirmed_still_read
     subprocess.run(["mount", "-o", "remount,size=600m", str(tiny_disk)], check=True)
     store = opened(tiny_disk)
     assert store.count("notes") == confirmed
-    following = batches[confirmed // 500]
+    following = batch(confirmed // 500)
     assert list(store.fetch("notes", following.ids).ids) == []
     assert store.upsert("notes", following) == []
     assert store.count("notes") == confirmed + 500

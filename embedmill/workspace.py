@@ -317,10 +317,12 @@ def require(workspace: Workspace, path: str, *, again: str | None = None) -> byt
     data = workspace.read(path)
     if not data:
         state = "is missing" if data is None else "is empty"
-        anew = again if data is None else f"delete it and {again}"
+        hint = "restore it from a copy of the workspace"
+        if again:
+            hint = again if data is None else f"delete it and {again}"
         raise DamagedFileError(
             f"{workspace.url}/{path} was committed and {state}",
-            hint=anew if again else "restore it from a copy of the workspace",
+            hint=hint,
         )
     return data
 

@@ -38,7 +38,7 @@ def folder(tmp_path):
 def test_workspace_and_store_below_the_source_hold_no_documents(folder, kind):
     source = {"kind": kind, "path": str(folder)}
     if kind == "files":
-        source["include"] = ["**/*"]
+        source["include"] = ("**/*",)
     found = listed(source, folder / "ws", folder / "ws" / "store")
     assert found == ["a.jsonl", "indexes/e.jsonl", "ws/b.jsonl"]
     assert listed(source, folder, folder / "ws") == ["a.jsonl"]

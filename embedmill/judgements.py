@@ -7,7 +7,7 @@ grade), with or without a line of column names.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -15,8 +15,11 @@ from typing import TypeAlias
 import orjson
 
 from embedmill.errors import SettingsError
+from embedmill.gate_settings import GateSettings
 from embedmill.plain_numbers import number_of
 
+# Of a line of judgements: query, document, grade.
+_COLUMNS = 3
 Judgements: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
@@ -31,6 +34,17 @@ class LabelledQueries:
 
     texts: Mapping[str, str]
     judged: Judgements
+
+
+def questions_of(gates: GateSettings) -> LabelledQueries | None:
+    """What the files hold that the settings name; None where they name none.
+
+    Raises:
+        SettingsError: see :func:`labelled_queries`.
+    """
+    if gates.queries is None or gates.qrels is None:
+        return None
+    return labelled_queries(Path(gates.queries), Path(gates.qrels))
 
 
 def labelled_queries(queries: Path, qrels: Path) -> LabelledQueries:
@@ -56,40 +70,71 @@ def read_judgements(path: Path) -> Judgements:
         SettingsError: the file is not there, or a line is not in its form.
     """
     judged: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for number, line in enumerate(_bytes(path).decode("utf-8", "replace").splitlines()):
-        # The first line may hold the names of the columns.
-        if not line.strip() or (number == 0 and not line.split("\t")[-1].lstrip("-").isdigit()):
+    for number, line in _lines(path):
+        fields = line.rstrip("\r").split("\t")
+        if number == 1 and len(fields) == _COLUMNS and not _is_number(fields[-1]):
+            # The names of the columns.
             continue
         try:
-            query, document, grade = line.split("\t")
+            query, document, grade = fields
             judged[query][document] = int(grade)
         except ValueError:
             raise SettingsError(
-                f"{path}:{number + 1}: a line is query, document and grade (a whole number), "
-                "separated by tabs"
+                f"{path}:{number}: a line is query, document and grade (a whole number), "
+                f"separated by tabs; found {line[:80]!r}"
             ) from None
     return {query: grades for query, grades in judged.items() if max(grades.values()) > 0}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_queries(path: Path) -> dict[str, str]:
     """Texts by query id.
 
     Raises:
-        SettingsError: the file is not there, or a line is not in its form.
+        SettingsError: the file is not there, a line is not in its form, or an id stands twice.
     """
     texts: dict[str, str] = {}
-    for number, line in enumerate(_bytes(path).splitlines()):
-        if not line.strip():
-            continue
-        try:
-            record = orjson.loads(line)
-            texts[str(record.get("query_id", record.get("_id")))] = str(record["text"])
-        except (orjson.JSONDecodeError, AttributeError, KeyError):
+    for number, line in _lines(path):
+        name, text = _query(line)
+        if not name or not text.strip():
             raise SettingsError(
-                f"{path}:{number + 1}: a line is a JSON object with `_id` (or `query_id`) and "
-                "`text`"
-            ) from None
+                f"{path}:{number}: a line is a JSON object with `_id` (or `query_id`) and `text`; "
+                f"found {line[:80]!r}"
+            )
+        if name in texts:
+            raise SettingsError(f"{path}:{number}: an earlier line has the query {name!r} too")
+        texts[name] = text
     return texts
+
+
+def _query(line: str) -> tuple[str, str]:
+    """Id and text of a query; empty texts where there are none."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return "", ""
+    if not isinstance(record, dict):
+        return "", ""
+    name, text = record.get("query_id", record.get("_id")), record.get("text")
+    if isinstance(name, bool) or not isinstance(name, int | str) or not isinstance(text, str):
+        return "", ""
+    return str(name), text
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with something in them, by number; LF alone ends one, a byte order mark is none."""
+    try:
+        text = _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    return ((n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 
 def _bytes(path: Path) -> bytes:

@@ -24,6 +24,7 @@ from embedmill.job_assembly import (
     uses_jobs,
 )
 from embedmill.job_summary import summaries
+from embedmill.judgements import questions_of
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.rate_assembly import require_keeper
@@ -84,6 +85,9 @@ def ingest(settings: Settings, executor: Executor, options: RunOptions | None = 
         execution.remove_gone()
 
     with open_version(settings, "ingest", options) as version:
+        if version.current.published is None and executor.name == "inline":
+            # The gates of a first version read them, when all is embedded.
+            questions_of(settings.gates)
         if options.larger is None:
             return version.run(version.execution(executor), work)
         if version.last_run_was_killed:

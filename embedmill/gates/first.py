@@ -8,7 +8,6 @@ has just done (embedding again, the query contract) is left to ``embedmill evalu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from embedmill.gates.labelled import labelled_gate
 from embedmill.gates.self_retrieval import asked_for, self_retrieval_gates
 from embedmill.gates.stored_vectors import read_back_gate, vector_health_gate
 from embedmill.gates.subject import Subject
-from embedmill.judgements import labelled_queries
+from embedmill.judgements import questions_of
 from embedmill.manifest import IndexVersion
 from embedmill.rate_assembly import rate_budget_of
 from embedmill.recipe import EmbeddingRecipe
@@ -93,10 +92,9 @@ class FirstGates:
         Raises:
             SettingsError: the files of labelled questions cannot be used.
         """
-        limits = self._settings.gates
         asked = [asked_for(payload) for payload in self._sample.payloads if self._asks_parts]
-        if limits.queries is not None and limits.qrels is not None:
-            labels = labelled_queries(Path(limits.queries), Path(limits.qrels))
+        labels = questions_of(self._settings.gates)
+        if labels is not None:
             asked += labels.texts.values()
         return list(dict.fromkeys(asked))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from embedmill.bootstrap import mean_interval
 from embedmill.embedder import Vectors
 from embedmill.gate import GateResult, verdict
 from embedmill.gates.subject import Subject, why_no_queries
-from embedmill.judgements import LabelledQueries, labelled_queries
+from embedmill.judgements import LabelledQueries, questions_of
 from embedmill.plain_numbers import number_of
 from embedmill.ranking import distinct, ndcg, recall, reciprocal_rank
 
@@ -29,17 +28,19 @@ def labelled_gate(subject: Subject, published: Subject | None) -> GateResult:
         SettingsError: the files cannot be used.
     """
     name, limits = "queries", subject.settings.gates
-    if limits.queries is None or limits.qrels is None:
+    labels = questions_of(limits)
+    if labels is None:
         return GateResult(
             name, "not-applicable", message="gates.queries and gates.qrels name no files"
         )
-    labels = labelled_queries(Path(limits.queries), Path(limits.qrels))
     now = _scores(subject, labels)
     figures: dict[str, float | int | str] = {"queries": len(labels.texts), **_means(now)}
     thresholds: dict[str, float | int | str] = {"min_ndcg": limits.min_ndcg}
     score = float(figures["ndcg_at_10"])
     good = score >= limits.min_ndcg
     message = f"nDCG@10 {score:.4f} over {number_of(len(labels.texts), 'query', 'queries')}"
+    if not figures["recall_at_100"]:
+        message += "; nothing judged is among the first 100: are the documents' ids the index's?"
     if not good:
         message += f", at least {limits.min_ndcg} is asked for"
     if published is not None:

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from benchmarks.figures import spread
 from benchmarks.memory import write_corpus
 
+from embedmill.errors import SettingsError
 from embedmill.judgements import read_judgements, read_queries
 from embedmill.ranking import distinct, ndcg, recall
 
@@ -59,6 +60,50 @@ def test_queries_are_known_by_either_name(tmp_path):
     file = tmp_path / "queries.jsonl"
     file.write_text('{"_id": "1", "text": "one"}\n\n{"query_id": 2, "text": "two"}\n')
     assert read_queries(file) == {"1": "one", "2": "two"}
+
+
+@pytest.mark.parametrize("line", ["1 0 a 1", "1\ta\t0.5", "1\ta", "1\ta\t1\t2"])
+@pytest.mark.parametrize("above", ["", "q\td\ts\n\n"])
+def test_a_line_that_is_no_judgement_is_told_wherever_it_stands(tmp_path, line, above):
+    file = tmp_path / "qrels.tsv"
+    file.write_text(f"{above}{line}\n2\tb\t1\n")
+    with pytest.raises(SettingsError, match=f"qrels.tsv:{1 + above.count(chr(10))}: a line is"):
+        read_judgements(file)
+
+
+def test_files_of_windows_are_read_whole(tmp_path):
+    qrels, queries = tmp_path / "qrels.tsv", tmp_path / "queries.jsonl"
+    qrels.write_bytes("\ufeff1\ta\u2028b\t1\r\n2\tb\t1\r\n".encode())
+    queries.write_bytes('\ufeff{"_id": "1", "text": "one\u2028two"}\r\n'.encode())
+    assert read_judgements(qrels) == {"1": {"a\u2028b": 1}, "2": {"b": 1}}
+    assert read_queries(queries) == {"1": "one\u2028two"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "null",
+        '{"text": "x"}',
+        '{"_id": null, "text": "x"}',
+        '{"_id": true, "text": "x"}',
+        '{"_id": "2", "text": null}',
+        '{"_id": "2", "text": " "}',
+        '{"_id": "2"',
+    ],
+)
+def test_a_line_that_is_no_query_is_told(tmp_path, line):
+    file = tmp_path / "queries.jsonl"
+    file.write_text(f'{{"_id": "1", "text": "one"}}\n\n{line}\n')
+    with pytest.raises(SettingsError, match=r"queries.jsonl:3: a line is a JSON object"):
+        read_queries(file)
+
+
+def test_a_query_that_stands_twice_is_told(tmp_path):
+    file = tmp_path / "queries.jsonl"
+    file.write_text('{"_id": "1", "text": "one"}\n{"_id": 1, "text": "two"}\n')
+    with pytest.raises(SettingsError, match=r"queries.jsonl:2: an earlier line has the query '1'"):
+        read_queries(file)
 
 
 def test_the_corpus_for_memory_is_the_same_every_time(tmp_path):

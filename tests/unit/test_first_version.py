@@ -7,7 +7,7 @@ from embedmill.announcing import kept_event
 from embedmill.assembly import store_of
 from embedmill.canary import CANARY_TEXTS
 from embedmill.embedder import EmbeddedTexts
-from embedmill.errors import RefusedError
+from embedmill.errors import RefusedError, SettingsError
 from embedmill.gates.run import run_gates
 from embedmill.index_reader import IndexReader
 from embedmill.run_report import RunReport, read_reports
@@ -209,3 +209,11 @@ def test_a_provider_is_not_paid_for_parts_of_texts_unless_all_gates_decide(
     found = index.version.gates[6]
     assert (found["verdict"] == "passed") == asks
     assert ("embedmill evaluate" in found["message"]) != asks
+
+
+def test_questions_that_cannot_be_read_are_told_before_anything_is_embedded(small_index, tmp_path):
+    gates = {"queries": str(tmp_path / "none.jsonl"), "qrels": str(tmp_path / "none.tsv")}
+    index = small_index(gates=gates)
+    with pytest.raises(SettingsError, match=r"none\.jsonl cannot be read"):
+        index.ingest(TEXTS)
+    assert index.count_of("vectors") == 0

@@ -155,6 +155,27 @@ def test_tables_of_every_format_in_one_request_or_in_parts(put, tables, monkeypa
     assert ids(tables("s3://documents/*/*.parquet")) == expected
 
 
+def test_a_table_whose_key_cannot_be_asked_for_is_a_row_with_its_cause(put, tables):
+    put({"t/a.jsonl": b'{"id": "a", "text": "x"}', "t//b.jsonl": b"{}", "t/c.jsonl/": b"{}"})
+
+    rows = read(tables("s3://documents/t"))
+
+    assert [(row.uri, row.doc_id, row.error_code) for row in rows] == [
+        ("/b.jsonl", "", "key"),
+        ("a.jsonl:1", "a", None),
+        ("c.jsonl", "", "key"),
+    ]
+    assert rows[0].error_message.startswith(
+        "/b.jsonl cannot be read: its key has two slashes in a row ('t//b.jsonl')"
+    )
+
+
+def test_content_under_the_name_of_the_prefix_is_mentioned(put, files, caplog):
+    put({"docs/": b"text", "docs/a.md": b"a"})
+    assert ids(files("s3://documents/docs/")) == ["a.md"]
+    assert "s3://documents/docs/ has content and no name below the prefix" in caplog.text
+
+
 def test_an_object_that_changes_while_it_is_read_is_no_mixture(put, tables, monkeypatch):
     monkeypatch.setattr("embedmill.sources.bucket._REPLY_BYTES", 1_000)
     put({"a.jsonl": b'{"id": "a", "text": "%s"}\n' % (b"x " * 2_000_000)})

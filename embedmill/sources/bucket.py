@@ -179,6 +179,7 @@ class Bucket:
     def _objects(self) -> dict[str, ListedFile]:
         """Objects by their path below the prefix."""
         root, start = self._root(self._prefix), len(self._prefix) + 1 if self._prefix else 0
+        identity = self._identity
         shown: dict[str, ListedFile] = {}
         named: dict[str, ListedFile] = {}
         repeated = RepeatedTags()
@@ -187,7 +188,7 @@ class Bucket:
                 tag = None
                 if meta is not None:
                     repeated.look_at(meta)
-                    tag = tag_of(self._identity, meta)
+                    tag = tag_of(identity, meta)
                 objects = named if meta is None else shown
                 self._add(objects, ListedFile(root, key[start:], size, tag))
         except (BaseError, OSError, ValueError) as error:

@@ -53,6 +53,8 @@ def is_addressable(key: str) -> bool:
 
 def plain_path(path: str) -> str:
     """A path without what makes it unaddressable, for patterns, which know folders and names."""
+    if "//" not in f"/{path}/" and "/." not in f"/{path}":
+        return path
     return "/".join(part for part in path.split("/") if part not in _NO_NAMES)
 
 

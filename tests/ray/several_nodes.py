@@ -1,8 +1,9 @@
-"""A cluster on this machine, of which one node has another home and another one is killed.
+"""A cluster on this machine, of which one node has another home, and any may be killed.
 
 Arguments: settings file whose workspace is below the home; folder that is the home of a node;
-settings file of a run that loses a node. Prints the node of the other home and the refusal of the
-first run, then how the second one ended and how many nodes it lost.
+settings file of a run that loses a node, by paths that all of them see. Prints the node of the
+other home, the refusal of the first run and what it left in that home, then how the second one
+ended and how many nodes it lost.
 """
 
 import json
@@ -40,18 +41,18 @@ def main():
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **NODE}
     )
     try:
-        blind = cluster.add_node(num_cpus=1, env_vars={"HOME": home}, **NODE)
+        blind = cluster.add_node(num_cpus=2, env_vars={"HOME": home}, **NODE)
+        nodes = [blind, cluster.add_node(num_cpus=2, **NODE)]
         cluster.wait_for_nodes(60)
         session = RaySession(address=cluster.address)
         try:
             refusal = refused(RayExecutor(session), Path(config))
-            nodes = [cluster.add_node(num_cpus=2, **NODE) for _ in range(2)]
-            cluster.remove_node(blind)
-            cluster.wait_for_nodes(60)
+            left = [path.name for path in Path(home).iterdir()]
+            said = {"node": blind.node_id, "refusal": refusal, "left": left}
             lost = losing_one(RayExecutor(session), Path(other_config), cluster, nodes)
         finally:
             session.close()
-        sys.stdout.write(json.dumps({"node": blind.node_id, "refusal": refusal, **lost}) + "\n")
+        sys.stdout.write(json.dumps(said | lost) + "\n")
     finally:
         cluster.shutdown()
         shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)

@@ -47,6 +47,9 @@ _NO_WRITE = {
     errno.ENOTDIR,
     errno.EISDIR,
 }
+# What link() says where the file system has no hard links, or a folder of the workspace is on
+# another one.
+_NO_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,10 @@ class LocalWorkspace:
             try:
                 # link, unlike rename, refuses a name that is taken.
                 os.link(staged, target)
+            except OSError as error:
+                if error.errno in _NO_LINK:
+                    raise self._no_link(target, error) from error
+                raise
             finally:
                 staged.unlink(missing_ok=True)
             sync_path(target.parent)
@@ -217,6 +224,15 @@ class LocalWorkspace:
                     path.unlink()
                     swept += 1
         return swept
+
+    def _no_link(self, target: Path, error: OSError) -> StopRunError:
+        return StopRunError(
+            f"{target} cannot be written: a hard link from {self._staging} is refused "
+            f"({error.strerror})",
+            code="no-link",
+            hint="the folder of `workspace.url` must be on one file system, and on one that has "
+            "hard links (FAT, and some shares of other machines, have none); or use a bucket",
+        )
 
     def _no_write(self, target: Path, error: OSError) -> StopRunError | TransientError:
         message = f"{target} cannot be written: {error.strerror}"

@@ -280,6 +280,16 @@ def test_a_read_only_disk_stops_the_run(tiny_disk):
     assert workspace.read("indexes/a") == b"1"
 
 
+def test_a_folder_that_takes_no_hard_link_stops_the_run_with_the_way_out(tmp_path, tiny_disk):
+    workspace = LocalWorkspace(tmp_path)
+    with pytest.raises(StopRunError, match=r"hard link from .*is refused") as caught:
+        workspace.create(f"{tiny_disk.name}/a", b"1")
+    assert caught.value.code == "no-link"
+    assert "on one file system" in caught.value.hint
+    assert list((tmp_path / STAGING).iterdir()) == []
+    assert list(tiny_disk.iterdir()) == []
+
+
 def test_a_workspace_that_cannot_be_made_says_so(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StopRunError, match="cannot be written"):

@@ -82,6 +82,8 @@ def parse_yaml(text: bytes | str) -> YamlText:
     except yaml.reader.ReaderError as error:
         where = f"{'byte' if isinstance(text, bytes) else 'character'} {error.position}"
         result.problems.append(((), 0, f"not a YAML text: {error.reason} at {where}"))
+    except RecursionError:
+        result.problems.append(((), 0, "nested too deeply"))
     else:
         if node is not None:
             result.value = _value(node, (), result, ())

@@ -124,7 +124,7 @@ def store_in(
         values = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         first_line = str(error).splitlines()[0]
         raise SettingsError(f"{path}: cannot be read: {first_line}") from error
     section = values.get("store", values) if isinstance(values, dict) else None

@@ -41,6 +41,8 @@ err = Terminal(stderr=True)
 # Settings in a command that a text tells to type.
 _PLACEHOLDER = re.compile(r"(\bembedmill (?:[\w.-]+ )+)SETTINGS\b")
 DEFAULT_CONFIG = Path("embedmill.yaml")
+# A year: of what people wait for with a command, longer is a slip.
+_LONGEST_S = 366 * 86_400
 CONFIG_VARIABLE = "EMBEDMILL_CONFIG"
 
 ConfigOption = Annotated[
@@ -151,7 +153,12 @@ def seconds(text: str, option: str) -> float:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh])", text)
     if found is None:
         raise SettingsError(f"{option} takes a time like 90s, 30m or 2h, not {text!r}")
-    return float(found.group(1)) * {"s": 1, "m": 60, "h": 3600}[found.group(2)]
+    given = float(found.group(1)) * {"s": 1, "m": 60, "h": 3600}[found.group(2)]
+    if not 0 < given <= _LONGEST_S:
+        raise SettingsError(
+            f"{option} takes more than nothing and at most {_LONGEST_S:,} s: {text}"
+        )
+    return given
 
 
 def version_number(text: str | None) -> int | None:

@@ -165,6 +165,8 @@ def _watch_plan(watch_for: str | None, check: str | None, every: str) -> WatchPl
         )
     if watch_for is None or check is None:
         return None
+    if not check.strip():
+        raise SettingsError("--check is empty: it takes a command for the shell")
     return WatchPlan(check, seconds(watch_for, "--watch"), seconds(every, "--check-every"))
 
 

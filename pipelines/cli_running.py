@@ -129,9 +129,10 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
         with suppress(OSError, StopRunError):
             err.print("stopping after what is in flight; once more to end at once")
 
-    asked_by = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [signal.SIGINT, signal.SIGTERM]
     # What nohup has put aside stays so.
-    heard = [number for number in asked_by if signal.getsignal(number) != signal.SIG_IGN]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
     before = {number: signal.signal(number, ask) for number in heard}
     try:
         yield

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embedmill.assembly import Layers, workspace_of
-from embedmill.errors import RefusedError
+from embedmill.errors import RefusedError, SettingsError
 from embedmill.exporting import Exporter, state_id
 from embedmill.lease import take_lease
 from embedmill.live_records import LiveRecords
@@ -46,7 +46,7 @@ def export(
         RefusedError: the version is not complete, or the folder has the export of another index.
         IndexLockedError: a run holds the index.
     """
-    workspace = workspace_of(settings)
+    place, workspace = _place(settings, to), workspace_of(settings)
     version = version_to_read(settings, number)
     with take_lease(workspace, settings.index, "export", take_over=take_over, sleep=sleep):
         layers = Layers(
@@ -69,12 +69,13 @@ def export(
             )
         live = LiveRecords(layers.chunks, layers.vectors, layers.applied)
         state = state_id(version, layers.chunks)
-        folder = open_workspace(_place(settings, to))
-        return Exporter(folder, live, settings.index, version, state).run()
+        return Exporter(open_workspace(place), live, settings.index, version, state).run()
 
 
 def _place(settings: Settings, to: str) -> WorkspaceSettings:
     """Where to write: a bucket is reached as the workspace is."""
+    if not to:
+        raise SettingsError("--to is empty: it takes a folder or an address")
     keys = {"region", "endpoint", "access_key", "secret_key", "allow_http"}
     shared = settings.workspace.model_dump(include=keys) if to.startswith("s3://") else {}
     return WorkspaceSettings(url=to, **shared)

@@ -168,6 +168,8 @@ def test_files_of_which_none_matches_are_4_with_the_patterns(shell):
         (["ingest", "s.yaml", "--source", "docs", "--set", "index=docs"], ["--index docs"]),
         (["search", "x", "-c", "s.yaml", "--where", "doc_id"], ["KEY=VALUE", "doc_id=guide/a.md"]),
         (["search", "x", "-c", "s.yaml", "-k", "99999999999999999999"], ["-k", "to 100000"]),
+        (["export", "s.yaml", "--to", ""], ["--to is empty"]),
+        (["publish", "-c", "s.yaml", "--watch", "1m", "--check", " "], ["--check is empty"]),
         (["search", "x"], ["embedmill.yaml: there is no such file", "s.yaml"]),
         (["ingest"], ["embedmill.yaml: there is no such file", "--config"]),
         (["dlq", "list", "-c", "s.yaml", "--stage", "reading"], ["'reading' is not one of"]),

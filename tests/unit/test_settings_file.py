@@ -368,6 +368,7 @@ def test_a_file_that_holds_no_settings_says_so(problems, text, said):
     ("value", "said"),
     [
         ("&a [*a]", "source.include.0: refers to itself"),
+        ("[" * 3000, "nested too deeply"),
         ("!!python/name:os.system", "the tag !!python/name:os.system cannot be used here"),
         ("!!int abc", "the tag !!int cannot be used here"),
         ("{? [a] : b}", "source.include: has a key that is a list or a section"),

@@ -17,7 +17,7 @@ from embedmill.embedder import Embedder
 from embedmill.embedders.build import build_embedder, embedding_recipe, token_window
 from embedmill.errors import SettingsError
 from embedmill.manifest import Manifest
-from embedmill.own_folders import own_folders, scan_without
+from embedmill.own_folders import own_folders, own_objects, scan_without
 from embedmill.parsers.by_media_type import MediaTypeParser
 from embedmill.pinecone_settings import BulkImportSettings, PineconeSettings
 from embedmill.query_contract import QueryContract, publish_contract
@@ -39,16 +39,16 @@ from embedmill.workspace import Workspace, open_workspace
 def build_source(settings: Settings) -> Source:
     """The source that the settings name; nothing is opened yet."""
     source = settings.source
-    scan = scan_without(own_folders(settings))
+    scan, own = scan_without(own_folders(settings)), own_objects(settings)
     match source:
         case FilesSourceSettings():
             from embedmill.sources.files import FilesSource
 
-            return FilesSource(source, scan_folder=scan)
+            return FilesSource(source, scan_folder=scan, own=own)
         case TableSourceSettings():
             from embedmill.sources.tables import TableSource
 
-            return TableSource(source, scan_folder=scan)
+            return TableSource(source, scan_folder=scan, own=own)
         case _:
             assert_never(source)
 

@@ -1,4 +1,4 @@
-"""The folders that an index fills itself: where its source finds them, they hold no documents."""
+"""What an index fills itself: where its source finds it, it holds no documents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from embedmill.settings import DiscardStoreSettings, QdrantEmbeddedSettings, Settings
 from embedmill.sources.listing import ScanFolder, scan_folder
 from embedmill.workspace import STAGING, folder_of
+from embedmill.workspace_settings import BucketAccess
 
 
 def own_folders(settings: Settings) -> list[Path]:
@@ -21,6 +22,15 @@ def own_folders(settings: Settings) -> list[Path]:
     if isinstance(settings.store, QdrantEmbeddedSettings | DiscardStoreSettings):
         found.append(Path(settings.store.path))
     return [path.expanduser().resolve() for path in found]
+
+
+def own_objects(settings: Settings) -> str:
+    """The address that begins those of the workspace's objects; "" where it is on a disk."""
+    workspace = settings.workspace
+    reached = settings.source.bucket or BucketAccess()
+    if folder_of(workspace.url) is not None or reached.endpoint != workspace.endpoint:
+        return ""
+    return f"{workspace.url.rstrip('/')}/indexes/"
 
 
 def scan_without(folders: Iterable[Path]) -> ScanFolder:

@@ -47,7 +47,7 @@ class FilesSourceSettings(Frozen):
     kind: Literal["files"]
     path: NonEmpty = Field(
         description="Folder, or one file; or a prefix or object of a bucket: `s3://`, `gs://`, "
-        "`az://`. What the index keeps below a folder (workspace, store) is left out."
+        "`az://`. What the index keeps below it (workspace, store) is left out."
     )
     bucket: BucketAccess | None = Field(
         default=None, description="How the bucket of an `s3://` path is reached."
@@ -96,7 +96,7 @@ class TableSourceSettings(Frozen):
     kind: Literal["table"]
     path: NonEmpty = Field(
         description="File, folder or glob; or object, prefix or glob in a bucket: `s3://`, "
-        "`gs://`, `az://`. What the index keeps below a folder (workspace, store) is left out."
+        "`gs://`, `az://`. What the index keeps below it (workspace, store) is left out."
     )
     bucket: BucketAccess | None = Field(
         default=None, description="How the bucket of an `s3://` path is reached."

@@ -57,7 +57,9 @@ class Bucket:
     one; it is no document.
     """
 
-    def __init__(self, url: str, prefix: str, named: str, access: BucketAccess) -> None:
+    def __init__(
+        self, url: str, prefix: str, named: str, access: BucketAccess, own: str = ""
+    ) -> None:
         """Open nothing yet.
 
         Args:
@@ -65,23 +67,25 @@ class Bucket:
             prefix: below it, without slashes around it.
             named: how the settings put both.
             access: how it is reached.
+            own: address that begins those of objects which are left out; "": there are none.
         """
         self._url = url
         self._prefix = prefix
         self._named = named
         self._access = access
+        self._own = own
         self._opened: ObjectStore | None = None
 
     @classmethod
-    def of(cls, path: str, access: BucketAccess) -> Self:
+    def of(cls, path: str, access: BucketAccess, own: str = "") -> Self:
         """The place that the settings name by an URL."""
         scheme, _, rest = path.partition("://")
         bucket, _, prefix = rest.partition("/")
-        return cls(f"{scheme}://{bucket}", prefix.strip("/"), path, access)
+        return cls(f"{scheme}://{bucket}", prefix.strip("/"), path, access, own)
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
         # Without the client, which holds keys.
-        return type(self), (self._url, self._prefix, self._named, self._access)
+        return type(self), (self._url, self._prefix, self._named, self._access, self._own)
 
     @property
     def _store(self) -> ObjectStore:
@@ -125,7 +129,8 @@ class Bucket:
         if at is None or self._look_at(self._prefix) is not None:
             return self, "**"
         folder = "/".join(parts[:at])
-        return type(self)(self._url, folder, self._named, self._access), "/".join(parts[at:])
+        place = type(self)(self._url, folder, self._named, self._access, self._own)
+        return place, "/".join(parts[at:])
 
     def open(self, path: str) -> Opened:
         """See :meth:`~embedmill.sources.place.Place.open`."""
@@ -179,12 +184,15 @@ class Bucket:
     def _objects(self) -> dict[str, ListedFile]:
         """Objects by their path below the prefix."""
         root, start = self._root(self._prefix), len(self._prefix) + 1 if self._prefix else 0
+        own = self._own.partition(f"{self._url}/")[2]
         identity = self._identity
         shown: dict[str, ListedFile] = {}
         named: dict[str, ListedFile] = {}
         repeated = RepeatedTags()
         try:
             for key, size, meta in keys_below(self._store, self._prefix, self._names()):
+                if own and key.startswith(own):
+                    continue
                 tag = None
                 if meta is not None:
                     repeated.look_at(meta)

@@ -90,9 +90,10 @@ class FilesSource:
         *,
         open_file: OpenFile = open_binary,
         scan_folder: ScanFolder = scan_folder,
+        own: str = "",
     ) -> None:
         self._settings = settings
-        self._place = place_of(settings, open_file, scan_folder)
+        self._place = place_of(settings, open_file, scan_folder, own)
         decisive = (settings.fallback_encoding, settings.max_document_bytes)
         self._reading = repr((_READING, *decisive)).encode()
 

@@ -85,9 +85,10 @@ class TableSource:
         *,
         open_file: OpenFile = open_binary,
         scan_folder: ScanFolder = scan_folder,
+        own: str = "",
     ) -> None:
         self._settings = settings
-        self._place = place_of(settings, open_file, scan_folder)
+        self._place = place_of(settings, open_file, scan_folder, own)
         self._form = RowForm.of(settings)
         self._encoding = settings.encoding and codec_name(settings.encoding)
 

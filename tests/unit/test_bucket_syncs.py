@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from s3_server import s3_server
 
-from embedmill.assembly import seams
+from embedmill.assembly import build_source, seams
 from embedmill.executor import InlineExecutor
+from embedmill.sources.listing import relative_part
 from embedmill.testing.crash_points import Crash, Process
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
@@ -92,6 +93,23 @@ def test_a_sync_in_which_nothing_has_changed_is_one_listing(index, bucket):
     assert [r for r in bucket.server.requests[start:] if r.startswith("GET")] == [
         "GET /documents?list-type=2"
     ]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_workspace_below_the_source_holds_no_documents(small_index, bucket, elsewhere):
+    bucket.put({**TEXTS, "ws/notes/g.md": b"a note", "ws/indexes/mine.md": b"not ours"})
+    access = bucket.server.access
+    source = {"kind": "files", "path": "s3://documents", "include": ("**/*",), "bucket": access}
+    other = access["endpoint"].replace("127.0.0.1", "localhost") if elsewhere else None
+    workspace = {"url": "s3://documents/ws", **access, "endpoint": other or access["endpoint"]}
+    made = small_index(source=source, workspace=workspace)
+    found = list_of(made)
+    assert found == [*TEXTS, *["ws/indexes/mine.md"] * elsewhere, "ws/notes/g.md"]
+
+
+def list_of(index):
+    splits = build_source(index.settings).splits()
+    return [relative_part(path) for split in splits for path in split.paths]
 
 
 def test_what_has_changed_is_read_and_what_is_gone_is_deleted(index, bucket):

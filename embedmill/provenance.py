@@ -107,7 +107,10 @@ class Provenance:
         docs = self._chunks.docs(key, ("doc_id", "first_chunk"))
         first = docs.column("first_chunk")[docs.column("doc_id").to_pylist().index(doc_id)].as_py()
         wanted = range(entry.chunk_count) if chunk_index is None else [chunk_index]
-        return [self._origin(doc_id, key, first + at, at) for at in wanted]
+        found = [self._origin(doc_id, key, first + at, at) for at in wanted]
+        # Gone by now where a compaction has folded it, which then made us miss what is recorded.
+        self._chunks.docs(key, ("doc_id",))
+        return found
 
     def _origin(self, doc_id: str, key: SegmentKey, row: int, chunk_index: int) -> ChunkOrigin:
         chunks, _ = self._chunks_of(key)

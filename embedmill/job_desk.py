@@ -11,12 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from embedmill import job_stops
-from embedmill.batch_provider import (
-    FILE_TOO_LARGE,
-    QUEUE_FULL,
-    JobState,
-    RequestFile,
-)
+from embedmill.batch_provider import FILE_TOO_LARGE, QUEUE_FULL, JobState, RequestFile
 from embedmill.embedding_job import (
     JobProgress,
     after_not_found,
@@ -206,6 +201,10 @@ class JobDesk:
         """Jobs whose file the provider is known to have taken."""
         states = {key: job.state for key, job in self._jobs.items()}
         return [self._intents[key] for key, state in states.items() if state and state.taken]
+
+    def sent(self) -> Sequence[Intent]:
+        """Jobs that the provider has created, and of which it has not said that they failed."""
+        return [self._intents[key] for key, job in self._jobs.items() if job.handle]
 
     def is_cancelled(self, key: str) -> bool:
         """Whether we asked for its end."""

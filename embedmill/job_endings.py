@@ -64,6 +64,8 @@ class JobEndings:
 
     def end(self, ending: Ending) -> bool:
         """Close a job that is at its end; True when the provider's queue is full of others."""
+        if ending.state is not None and ending.state.taken:
+            self._sizes.take(ending.intent)
         full = self._end(ending)
         if ending.intent.key == self._sizes.probe:
             self._sizes.probe = ""
@@ -139,7 +141,7 @@ class JobEndings:
             return
         # Closed when it is known whose fault it is.
         self._desk.close(intent.key)
-        if self._sizes.hopeless:
+        if self._sizes.is_hopeless(self._desk.sent()):
             suspects = self._sizes.judged()
             for suspect in suspects:
                 outcome = outcome_of_too_large(suspect.intent, suspect.said, self._p.clock())

@@ -18,7 +18,10 @@ from embedmill.job_rows import Rows
 from embedmill.segment import SegmentKey
 
 # Texts refused alone, one after the other: one that may be bad, and the two shortest of all others.
-HOPELESS = 3
+_HOPELESS = 3
+# As many where files passed since these were refused among others, or where each was refused in
+# other words: a few bad texts stop no corpus.
+_MANY = 16
 # Names, sizes and ids differ from one refusal to the next.
 _NUMBERED = re.compile(r"[\w.-]*\d[\w.-]*")
 
@@ -52,8 +55,12 @@ class FileSizes:
         self.probe = ""
         # With the time when it was refused; ISO 8601, as outcomes have it.
         self._refused: list[tuple[str, Rows]] = []
+        # The same of earlier processes, whose clocks may have been others.
+        self._refused_before: list[tuple[str, Rows]] = []
         # Until then nothing passed at all, which says nothing of sizes.
         self._void_until = ""
+        # When the last of the files was made that the provider took.
+        self._taken = ""
         # Refused alone: of a file with one of these nothing can be learned.
         self._alone: set[tuple[SegmentKey, int]] = set()
         self._suspects: list[Suspect] = []
@@ -66,7 +73,7 @@ class FileSizes:
             return
         self._alone.update((SegmentKey(shard, n), row) for shard, n, row, _, _ in outcome.dead)
         if outcome.too_large > 1:
-            self._refused.append((outcome.ended, outcome.again))
+            self._refused_before.append((outcome.ended, outcome.again))
         elif outcome.too_large:
             self._void_until = max(self._void_until, outcome.ended)
 
@@ -90,17 +97,20 @@ class FileSizes:
         if doubtful:
             self._suspects.append(Suspect(intent, said))
 
+    def take(self, intent: Intent) -> None:
+        """Learn from a job whose file the provider has taken."""
+        self._taken = max(self._taken, intent.created.isoformat())
+
     @property
     def most(self) -> int | None:
         """Texts of the next file at most; None: nothing is known."""
         if self._suspects:
             return 1
-        self._refused = [
-            (when, rows)
-            for when, rows in self._refused
-            if when > self._void_until and not self._explained(rows)
-        ]
-        counts = [sum(map(len, rows.values())) for _, rows in self._refused]
+        valid = [it for it in self._refused_before if it[0] > self._void_until]
+        self._refused_before = [it for it in valid if not self._explained(it[1])]
+        self._refused = [it for it in self._refused if not self._explained(it[1])]
+        refused = [*self._refused_before, *self._refused]
+        counts = [sum(map(len, rows.values())) for _, rows in refused]
         return max(1, min(counts) // 2) if counts else None
 
     def _explained(self, rows: Rows) -> bool:
@@ -117,11 +127,31 @@ class FileSizes:
         """Whether the next file is to tell more before another is sent."""
         return self.doubtful or (self._unsure and self.most == 1)
 
-    @property
-    def hopeless(self) -> bool:
-        """Whether no file can pass, however small."""
-        last = self._suspects[-HOPELESS:]
-        return len(last) == HOPELESS and len({suspect.words for suspect in last}) == 1
+    def is_hopeless(self, sent: Sequence[Intent]) -> bool:
+        """Whether no file can pass, however small.
+
+        Args:
+            sent: jobs that the provider has created and not refused.
+        """
+        if len(self._suspects) >= _MANY:
+            return True
+        last = self._suspects[-_HOPELESS:]
+        alike = len(last) == _HOPELESS and len({suspect.words for suspect in last}) == 1
+        return alike and not self._others_pass(sent)
+
+    def _others_pass(self, sent: Sequence[Intent]) -> bool:
+        """Whether a file was not refused that was made after one with a suspect was."""
+        suspects = [it for suspect in self._suspects for it in suspect.intent.rows().items()]
+        first = min(
+            (
+                when
+                for when, rows in self._refused
+                if any(some[0] in rows.get(key, ()) for key, some in suspects)
+            ),
+            default=None,
+        )
+        last = max([self._taken, *(intent.created.isoformat() for intent in sent)])
+        return first is not None and last >= first
 
     def judged(self) -> Sequence[Suspect]:
         """The suspects, who are suspects no longer."""

@@ -51,8 +51,7 @@ def nothing_passes(count: int, said: str) -> StopRunError:
         said: by the provider, of the last.
     """
     return StopRunError(
-        f"the provider refuses files of a single text as too large, {count} in a row and in the "
-        f"same words: {said}",
+        f"the provider refuses files of a single text as too large, {count} in a row: {said}",
         code="embedder-settings",
         hint="no text is to blame, and none of these became a dead letter: look for a limit of the "
         "account, the model or a proxy at embedder.base_url; each file also holds the known texts "

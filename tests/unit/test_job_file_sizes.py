@@ -1,10 +1,16 @@
 """Files of requests that a provider refuses for their size: halves, blame, and no blame."""
 
+from datetime import UTC, datetime
+
 import pytest
 from job_scenes import WORDS, settled, small_files
 
 from embedmill.batch_provider import BatchLimits
 from embedmill.errors import StopRunError
+from embedmill.job_file_sizes import FileSizes
+from embedmill.job_records import Intent
+from embedmill.job_requests import Requests
+from embedmill.segment import SegmentKey
 from embedmill.testing.crash_points import Crash, Process
 from embedmill.testing.job_rehearsal import JobRehearsal
 
@@ -49,6 +55,15 @@ def with_bulky_texts(*texts, late=False):
     return made
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_a_few_bad_texts_stop_no_corpus_where_all_good_ones_are_sent_before_them(late):
+    made = JobRehearsal(limits=BatchLimits(window_s=86_400))
+    made.provider.bulky, made.provider.tells_late = "bulky", late
+    made.add(0, 0, [*WORDS[:12], *(f"{n} bulky #11" for n in range(5))])
+    made.run()
+    settled(made, dead=5)
+
+
 def submissions(made):
     return made.provider.calls["submit"]
 
@@ -91,6 +106,30 @@ def test_no_text_is_blamed_where_no_file_passes_however_small(late):
     made.run()
     settled(made)
     assert len(made.provider.jobs[-1].requests) in {6, 8}
+
+
+def test_a_run_ends_again_where_nothing_passes_though_its_clock_is_behind():
+    made = small_files(2, segments=1)
+    for _ in range(2):
+        with pytest.raises(StopRunError):
+            made.run()
+        made.clock.sleep(-60)
+    assert made.fates().dead == {}
+    made.provider.most_lines = None
+    made.run()
+    settled(made)
+
+
+def test_a_run_ends_where_each_text_is_refused_in_other_words():
+    sizes, now = FileSizes(), datetime(2026, 11, 30, tzinfo=UTC)
+    words = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi"
+    hopeless = []
+    for row, word in enumerate(words.split()):
+        requests = Requests.of([((SegmentKey(0, 0), row),)])
+        intent = Intent(f"job{row}", now, "", requests, inputs=1, bytes=9, tokens=1)
+        sizes.refuse(intent, f"{word}: too large", now, doubtful=True)
+        hopeless.append(sizes.is_hopeless(()))
+    assert hopeless == [False] * 15 + [True]
 
 
 def test_a_process_that_dies_before_it_knows_whose_fault_it_is_leaves_that_to_the_next():

@@ -30,6 +30,8 @@ class DocumentCounts(_Additive):
         warnings: things a person should know, logged with the document.
         unidentified: of the dead: rows whose id could not be read. They may be any document, so a
             scan with such rows deletes nothing.
+        withheld: gone from the source as it seems, and kept in the index: of some rows the ids
+            could not be read, or they are more than may be deleted.
     """
 
     read: int = 0
@@ -42,6 +44,7 @@ class DocumentCounts(_Additive):
     warnings: int = 0
     unidentified: int = 0
     recognised: int = 0
+    withheld: int = 0
 
 
 @dataclass(frozen=True, slots=True)

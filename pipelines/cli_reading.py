@@ -153,7 +153,14 @@ def status(
         print_lines([to_type(unneeded_line(useless))])
     well = all(report and report.status in {"succeeded", "partial"} for _, report in runs)
     if not by and (left or not well):
-        out.say("  next: run the same ingest again; it goes on where it stopped")
+        out.say(f"  next: run the same ingest again{_how(runs[-1][1])}")
+
+
+def _how(last: RunReport | None) -> str:
+    """How what is not finished is finished."""
+    if last is not None and last.status == "failed" and last.documents.withheld:
+        return " with --allow-deletes, if so many documents are gone"
+    return "; it goes on where it stopped"
 
 
 def _last_runs(workspace: Workspace, index: str) -> list[tuple[str, RunReport | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from actors.shard_worker import ShardTotals
 from embedmill.errors import DeletionsWithheldError
@@ -13,10 +14,25 @@ from embedmill.settings import Settings
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """What becomes of the documents that a scan has not met.
+
+    Attributes:
+        decided: they are deleted.
+        withheld: how many are kept though they should go.
+        refusal: they are too many to be deleted.
+    """
+
+    decided: bool = False
+    withheld: int = 0
+    refusal: DeletionsWithheldError | None = None
+
+
 def decided_deletions(
     settings: Settings, totals: Sequence[ShardTotals], *, unidentified: int, allowed: bool
-) -> tuple[bool, DeletionsWithheldError | None]:
-    """Whether what was not met is deleted, and the refusal where that would be too much.
+) -> Deletions:
+    """Whether what was not met is deleted.
 
     Args:
         settings: of the index.
@@ -26,23 +42,17 @@ def decided_deletions(
     """
     unseen = sum(total.unseen for total in totals)
     documents = sum(total.documents for total in totals)
-    if not unseen or not _may_delete(settings, unseen, unidentified):
-        return False, None
-    refusal = None if allowed else _refusal_to_delete(settings, unseen, documents)
-    return refusal is None, refusal
-
-
-def _may_delete(settings: Settings, unseen: int, unidentified: int) -> bool:
-    """Whether the scan says for sure that documents are gone."""
-    if settings.sync == "append":
-        return False
+    if not unseen or settings.sync == "append":
+        return Deletions()
     if unidentified:
         log.warning(
             "%s not met, and no id could be read of %s: nothing is deleted until it can",
             f"{number_of(unseen, 'document')} {agreed(unseen, 'was', 'were')}",
             number_of(unidentified, "row"),
         )
-    return not unidentified
+        return Deletions(withheld=unseen)
+    refusal = None if allowed else _refusal_to_delete(settings, unseen, documents)
+    return Deletions(refusal is None, unseen if refusal else 0, refusal)
 
 
 def _refusal_to_delete(

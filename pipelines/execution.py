@@ -197,19 +197,20 @@ class Execution:
         # At once: what was met is in the memory of workers, embedding may take days.
         workers = range(self._sizes.shard_workers)
         totals = [cast(ShardTotals, self._dispatcher.ask((SHARD, w), "totals")) for w in workers]
-        deletes, refusal = decided_deletions(
+        deletions = decided_deletions(
             self._context.settings,
             totals,
             unidentified=self._scan.counts.unidentified if self._scan else 0,
             allowed=self._options.allow_deletes,
         )
-        for worker in workers if deletes else ():
+        self._documents += DocumentCounts(withheld=deletions.withheld)
+        for worker in workers if deletions.decided else ():
             removed = cast(Drafted, self._dispatcher.ask((SHARD, worker), "remove_unseen"))
             self._documents += removed.counts
             self._intake.take_drafted(removed)
         self.drain()
-        if refusal is not None:
-            raise refusal
+        if deletions.refusal is not None:
+            raise deletions.refusal
 
     def count(self) -> None:
         """Ask the store how many records it has, and the ledgers how many documents."""

@@ -44,9 +44,12 @@ def _counted(report: RunReport) -> Iterator[str]:
         for count, what in ((documents.removed, "removed"), (documents.empty, "without text"))
         if count
     ]
+    if documents.withheld:
+        extra.append(f"; {_kept(documents)}")
     if documents.recognised:
         extra.append(f"; {_unread(report)}")
-    if report.status in _EARLY and documents.read and report.live_documents < 0:
+    early = report.status in _EARLY and documents.read and report.live_documents < 0
+    if early and not documents.withheld:
         extra.append("; it ended early: those that are not committed are read again")
     # A version that is built from stored chunks reads none.
     if documents.read or report.pipeline != "reembed":
@@ -90,6 +93,13 @@ def _documents(documents: DocumentCounts, extra: str) -> str:
         f"{documents.changed:,} changed + {documents.unchanged:,} unchanged + "
         f"{documents.dead:,} dead{extra}"
     )
+
+
+def _kept(documents: DocumentCounts) -> str:
+    """What should be gone, and why it is not; a refusal is told with the verdict."""
+    rows = documents.unidentified
+    why = f", since no id could be read of {number_of(rows, 'row')}" if rows else ""
+    return f"{documents.withheld:,} gone but kept{why}"
 
 
 def _unread(report: RunReport) -> str:

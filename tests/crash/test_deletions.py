@@ -11,6 +11,7 @@ import pytest
 from scenario import CrashIndex
 
 from embedmill.errors import DeletionsWithheldError, SourceError
+from pipelines.summary import summary
 
 TEN = {f"d{number}": f"text of {number}" for number in range(10)}
 
@@ -69,6 +70,7 @@ def test_a_row_of_unknown_identity_keeps_a_sync_from_deleting(tmp_path):
     index.rows.write_text("\n".join([*rows, json.dumps({"text": "whose?"}), ""]))
     report = index.ingest()
     assert (report.documents.unidentified, report.documents.removed) == (1, 0)
+    assert "6 gone but kept, since no id could be read of 1 row" in next(summary(report))
     assert documents_of(index) == set(TEN)
     index.rows.write_text("\n".join([*rows, ""]))
     assert index.ingest().documents.removed == 6
@@ -78,7 +80,8 @@ def test_append_never_deletes(tmp_path):
     index = CrashIndex(tmp_path, sync="append", max_delete_fraction=0.0)
     index.ingest(documents=TEN)
     report = index.ingest(documents={"new": "one more"})
-    assert (report.documents.added, report.documents.removed) == (1, 0)
+    documents = report.documents
+    assert (documents.added, documents.removed, documents.withheld) == (1, 0, 0)
     assert documents_of(index) == {*TEN, "new"}
 
 

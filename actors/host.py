@@ -85,7 +85,7 @@ class _Notes(logging.Handler):
             return
         try:
             text = record.getMessage()
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, LookupError):
             # A library's message, whose arguments do not fit it: no reason to end a call.
             text = str(record.msg)
         self._held.append((record.levelno, record.name, text))

@@ -25,11 +25,14 @@ def host():
     gc.unfreeze()
 
 
-def test_a_message_whose_arguments_do_not_fit_ends_no_call(host):
+@pytest.mark.parametrize(
+    ("text", "arguments"), [("%d rows", ("many",)), ("%s", ()), ("%(rows)d rows", ({"row": 1},))]
+)
+def test_a_message_whose_arguments_do_not_fit_ends_no_call(host, text, arguments):
     [handler] = [handler for handler in logging.getLogger().handlers if handler.formatter is None]
-    handler.handle(logging.LogRecord("lib", logging.WARNING, "", 0, "%d rows", ("many",), None))
+    handler.handle(logging.LogRecord("lib", logging.WARNING, "", 0, text, arguments, None))
     handler.handle(logging.LogRecord("lib", logging.WARNING, "", 0, "%d rows", (3,), None))
     value, notes = host.run("work", 0)
     assert value == 7
-    assert notes == [(logging.WARNING, "lib", "%d rows"), (logging.WARNING, "lib", "3 rows")]
+    assert notes == [(logging.WARNING, "lib", text), (logging.WARNING, "lib", "3 rows")]
     assert host.run("work", 0)[1] == []

@@ -312,7 +312,10 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_asked_to_stop_is_75_and_goes_on_when_run_again(shell, number):
+def test_a_run_that_is_asked_to_stop_is_75_and_goes_on_when_run_again(shell, number, request):
+    # The tests may run beneath nohup themselves.
+    before = signal.signal(number, signal.SIG_DFL)
+    request.addfinalizer(lambda: signal.signal(number, before))
     with seams(Seams(embedder=lambda real: Interrupting(real, number))):
         said(shell.ingest(), 75, "stopping after what is in flight", "next: run the same command")
     said(shell.run("status", "-c", "s.yaml"), 0, "interrupted", "left:", "run the same ingest")

@@ -44,19 +44,30 @@ _TOO_LARGE = re.compile(r"^request too large|tokens must be reduced", re.IGNOREC
 # A file that would be taken in parts: OpenAI's words, and such as others may find for the same.
 # "Too many requests" alone is a rate limit: smaller files would not pass it.
 _FILE_TOO_LARGE = re.compile(
-    r"\b(?:file|dataset|upload|body|payload|entity)(?: size)? (?:is|was) "
+    r"\b(?:file|dataset|upload|body|payload|entity)(?: size)?(?: is| was)? "
     r"(?:too (?:large|big)|larger)"
-    r"|\b(?:file|dataset) (?:has|contains) (?:too many|more than)"
+    r"|\b(?:file|dataset) (?:has|contains) (?:too many|more than [\d.,_]+) "
+    r"(?:tasks|lines|inputs|requests|rows|records|texts|items|entries)\b"
     r"|\b(?:file|dataset|upload)(?: size)? (?:exceeds|exceeded)"
     r"|\bmaximum (?:file|dataset|upload|content) size"
     r"|\btoo many (?:tasks|lines|inputs)\b"
     r"|\btoo many requests in (?:\w+ )*(?:file|batch)\b",
     re.IGNORECASE,
 )
+# What halves would meet as well: others' files count too, or the time.
+_NOT_OF_SIZE = re.compile(
+    r"\b(?:quota|storage|billing|credits?|budget|spend|balance|rate|timeout|time limit|expir\w+)\b"
+    r"|\bper (?:second|minute|hour|day|month)\b|\bin progress\b|\bat (?:a|the same) time\b",
+    re.IGNORECASE,
+)
 # A 400 about one of these is about the settings: every row would fail alike.
 _SETTINGS_PARAMS = frozenset({"model", "dimensions", "encoding_format", "user"})
 _RETRIED = frozenset({408, 409, 425, 499})
 _MESSAGE_LIMIT = 400
+# Of a pause, whatever a server says: it can be asked again then.
+_LONGEST_PAUSE_S = 86_400.0
+# Codes of what is not there, or not any more.
+NOT_THERE = frozenset({"not-found", "gone"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +135,8 @@ def error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError:
         return RateLimitedError(message, retry_after=wait, code=code)
     if reply.status >= 500 or reply.status in _RETRIED:
         return TransientError(message, code=f"http-{reply.status}")
-    if reply.status == 404:
-        return RefusedError(message, code="not-found")
+    if reply.status in {404, 410}:
+        return RefusedError(message, code="not-found" if reply.status == 404 else "gone")
     return PermanentError(message, code=detail.code or f"http-{reply.status}")
 
 
@@ -152,7 +163,7 @@ def job_error_of(reply: ErrorReply, *, doing: str, now: float) -> EmbedmillError
 
 def tells_of_size(message: str) -> bool:
     """Whether a provider says of a file of requests that it is too large, or has too many."""
-    return _FILE_TOO_LARGE.search(message) is not None
+    return bool(_FILE_TOO_LARGE.search(message)) and not _NOT_OF_SIZE.search(message)
 
 
 def _stop(status: int, detail: ErrorDetail, message: str) -> StopRunError | None:
@@ -203,9 +214,9 @@ def detail_of_record(record: object) -> ErrorDetail:
 def retry_after(reply: ErrorReply, message: str, now: float) -> float | None:
     """Seconds that a 429 asks to wait; None when it does not say, or says nonsense.
 
-    In this order: ``retry-after-ms``; ``retry-after`` in seconds or as a date; the reset of
-    whichever limit has nothing left (``x-ratelimit-reset-requests: 6m0s``); the message ("try again
-    in 1.2s").
+    A day at most: the server can be asked again then. In this order: ``retry-after-ms``;
+    ``retry-after`` in seconds or as a date; the reset of whichever limit has nothing left
+    (``x-ratelimit-reset-requests: 6m0s``); the message ("try again in 1.2s").
     """
     headers = reply.headers
     stated = _number(headers.get("retry-after-ms"), 0.001)
@@ -222,7 +233,7 @@ def retry_after(reply: ErrorReply, message: str, now: float) -> float | None:
         stated = max((seconds for seconds in resets if seconds is not None), default=None)
     if stated is None:
         stated = duration(message.partition("try again in ")[2].split(" ")[0])
-    return stated
+    return None if stated is None else min(stated, _LONGEST_PAUSE_S)
 
 
 def _number(value: str | None, unit: float) -> float | None:

@@ -18,7 +18,7 @@ from embedmill.batch_providers.cohere_wire import (
     moment_of,
 )
 from embedmill.errors import RefusedError, TransientError
-from embedmill.openai_replies import tells_of_size
+from embedmill.openai_replies import NOT_THERE, tells_of_size
 
 # Clocks of two machines may differ by so much when a job or a dataset is looked for.
 CLOCK_SKEW = timedelta(minutes=5)
@@ -118,6 +118,8 @@ class CohereDatasets:
         try:
             parts = self._dataset(dataset_id).dataset_parts or []
         except RefusedError as error:
+            if error.code not in NOT_THERE:
+                raise
             raise RefusedError(
                 f"{error}; Cohere keeps results for 30 days", code="results-gone"
             ) from error

@@ -47,7 +47,7 @@ from embedmill.errors import (
     RefusedError,
     TransientError,
 )
-from embedmill.openai_replies import ErrorReply, job_error_of
+from embedmill.openai_replies import NOT_THERE, ErrorReply, job_error_of
 from embedmill.recipe import EmbeddingRecipe
 from embedmill.redaction import redacted
 from embedmill.settings_file import resolve_secret
@@ -301,7 +301,7 @@ class OpenAIBatchProvider:
             open_at = partial(self._open, file_id)
             yield from download(open_at, size=size, sleep=self._sleep)
         except RefusedError as error:
-            if error.code != "not-found":
+            if error.code not in NOT_THERE:
                 raise
             raise RefusedError(
                 f"{error}; the provider keeps results for 30 days", code="results-gone"

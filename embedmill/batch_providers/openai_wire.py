@@ -164,6 +164,8 @@ def _errors_of(batch: WireBatch) -> tuple[JobError, ...]:
 def _code_of(error: WireError) -> str:
     if error.code == TOKEN_LIMIT:
         return QUEUE_FULL
+    if error.code in NO_MONEY:
+        return NO_CREDIT
     if error.code in _TOO_LARGE or (error.line is None and tells_of_size(error.message or "")):
         return FILE_TOO_LARGE
-    return NO_CREDIT if error.code in NO_MONEY else error.code or "unknown"
+    return error.code or "unknown"

@@ -187,6 +187,18 @@ def test_a_row_that_cannot_be_used_dies_alone(rehearsals, provider, trouble):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("status", ["400", "403", "422"])
+def test_results_that_are_refused_are_not_given_up(rehearsals, provider, status):
+    route, call = GONE[provider]
+    made = begun(rehearsals, provider, [(route, "error", {"call": call, "value": status})])
+    with pytest.raises(StopRunError) as stopped:
+        made.run()
+    assert stopped.value.code in {"results-refused", "credentials"}
+    made.run()
+    settled(made)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_results_that_are_gone_end_the_run_and_are_not_paid_for_again_unasked(rehearsals, provider):
     route, call = GONE[provider]
     made = begun(rehearsals, provider, [(route, "not-found", {"call": call})])

@@ -81,6 +81,14 @@ def test_only_a_failed_job_says_that_the_queue_is_full():
         ("too_many_batches", "The organization has too many batches in progress", False),
         ("invalid_request", "The files of the organization exceed its storage", False),
         ("insufficient_quota", "You exceeded your current quota", False),
+        ("billing_hard_limit_reached", "The batch input file is too large", False),
+        ("invalid_request", "Your upload exceeded the storage quota", False),
+        ("invalid_request", "The upload exceeded the rate of 10 per minute", False),
+        ("invalid_request", "There are too many tasks in progress", False),
+        ("invalid_request", "The file contains more than one record per line", False),
+        ("invalid_request", "The dataset has too many invalid rows", False),
+        ("invalid_request", "The dataset has more than 50,000 rows", True),
+        ("invalid_request", "Payload too large", True),
     ],
 )
 def test_smaller_files_are_sent_only_where_the_size_was_refused(code, message, too_large):

@@ -47,6 +47,7 @@ def reply(status, headers=None, **error):
         (reply(403), StopRunError, "credentials"),
         (reply(404), RefusedError, "not-found"),
         (reply(404, code="model_not_found"), StopRunError, "embedder-settings"),
+        (reply(410), RefusedError, "gone"),
         (reply(408), TransientError, "http-408"),
         (reply(413), PermanentError, "http-413"),
         (reply(429), RateLimitedError, "rate-limited"),
@@ -98,6 +99,9 @@ def test_a_message_is_short_and_holds_no_key_and_no_tags():
         ),
         ({}, "Limit reached. Please try again in 1.2s. Visit us.", 1.2),
         ({}, "Please try again in a while", None),
+        # A time that no clock has, and one that nobody waits out: it can be asked again.
+        ({"retry-after": "1e300"}, "", 86_400.0),
+        ({}, "Please try again in 900h.", 86_400.0),
     ],
 )
 def test_the_wait_is_read_wherever_it_stands(headers, message, wait):

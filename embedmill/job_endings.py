@@ -103,6 +103,12 @@ class JobEndings:
             outcome = outcome_of_too_large(suspect.intent, suspect.said, self._p.clock())
             self._write(suspect.intent, outcome)
 
+    def clear_texts(self) -> None:
+        """Texts that were refused alone are open again."""
+        for suspect in self._sizes.judged():
+            outcome = outcome_of_too_large(suspect.intent, suspect.said, self._p.clock())
+            self._write(suspect.intent, replace(outcome, again=suspect.intent.rows(), dead=()))
+
     def _let_be(self, ending: Ending) -> None:
         """Nothing can come of a job, or nothing is wanted of it."""
         intent, status = ending.intent, ending.status
@@ -142,11 +148,8 @@ class JobEndings:
         # Closed when it is known whose fault it is.
         self._desk.close(intent.key)
         if self._sizes.is_hopeless(self._desk.sent()):
-            suspects = self._sizes.judged()
-            for suspect in suspects:
-                outcome = outcome_of_too_large(suspect.intent, suspect.said, self._p.clock())
-                self._write(suspect.intent, replace(outcome, again=suspect.intent.rows(), dead=()))
-            self.stop = job_stops.nothing_passes(len(suspects), said)
+            self.stop = job_stops.nothing_passes(self._sizes.doubtful, said)
+            self.clear_texts()
 
     def _is_very_long(self, intent: Intent) -> bool:
         """Whether a text is so much longer than those the provider takes that it is to blame."""

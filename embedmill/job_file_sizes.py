@@ -118,14 +118,14 @@ class FileSizes:
         return any(row in rows.get(key, ()) for key, row in self._alone)
 
     @property
-    def doubtful(self) -> bool:
-        """Whether a text was refused alone, and it is not known whose fault that is."""
-        return bool(self._suspects)
+    def doubtful(self) -> int:
+        """Texts that were refused alone, of which it is not known whose fault that is."""
+        return len(self._suspects)
 
     @property
     def one_by_one(self) -> bool:
         """Whether the next file is to tell more before another is sent."""
-        return self.doubtful or (self._unsure and self.most == 1)
+        return bool(self._suspects) or (self._unsure and self.most == 1)
 
     def is_hopeless(self, sent: Sequence[Intent]) -> bool:
         """Whether no file can pass, however small.

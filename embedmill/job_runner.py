@@ -221,8 +221,8 @@ class JobRunner:
         self._p.packer.limit(self._sizes.most)
         full = self._p.packer.inputs_per_file or _FULL_FILE
         if not count:
-            # Nothing is left that could clear texts which were refused alone.
-            return flush and self._blame_texts()
+            # Nothing is left that could tell whose fault it is that texts were refused alone.
+            return flush and self._judge_texts(late=late)
         if count < full and not flush:
             return False
         if self._p.realtime is not None and (late or self._without_job(count)):
@@ -231,7 +231,7 @@ class JobRunner:
         # One file at a time lies on our disk; and where one has to wait, so has the next.
         if self._sizes.probe or self._desk.unsent or not self._may_create(min(count, full)):
             return False
-        packed = self._p.packer.pack(opened, self._token_room(), shortest=self._sizes.doubtful)
+        packed = self._p.packer.pack(opened, self._token_room(), shortest=self._sizes.doubtful > 0)
         if packed is not None:
             self._intend(packed, now)
         # Rows that no file takes have died.
@@ -241,13 +241,17 @@ class JobRunner:
     def _without_job(self, rows: int) -> bool:
         return not self._p.new_jobs or rows < self._p.realtime_below
 
-    def _blame_texts(self) -> bool:
-        """Texts that were refused alone are dead; True when there were any."""
-        blamed = self._sizes.doubtful and not self._sizes.probe
-        if blamed:
+    def _judge_texts(self, *, late: bool) -> bool:
+        """Texts that were refused alone go without jobs or are dead; True when there were any."""
+        count = self._sizes.doubtful
+        if not count or self._sizes.probe:
+            return False
+        if self._p.realtime is not None and (late or self._without_job(count)):
+            self._endings.clear_texts()
+        else:
             self._endings.blame_texts()
-            self._segments.settle()
-        return blamed
+        self._segments.settle()
+        return True
 
     def _may_create(self, requests: int) -> bool:
         """Whether the provider takes another job now."""

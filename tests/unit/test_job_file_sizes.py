@@ -1,6 +1,6 @@
 """Files of requests that a provider refuses for their size: halves, blame, and no blame."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from job_scenes import WORDS, settled, small_files
@@ -106,6 +106,26 @@ def test_no_text_is_blamed_where_no_file_passes_however_small(late):
     made.run()
     settled(made)
     assert len(made.provider.jobs[-1].requests) in {6, 8}
+
+
+def test_texts_that_are_perhaps_not_to_blame_go_without_jobs_when_it_is_too_late_for_them():
+    made = small_files(2, segments=1, late=True)
+    made.auto = True
+    made.options["deadline"] = made.clock() + timedelta(minutes=45)
+    made.run()
+    settled(made)
+    # One was refused alone before.
+    assert 1 in refused_for_size(made)
+
+
+def test_texts_that_are_perhaps_not_to_blame_go_without_jobs_where_they_are_few():
+    made = JobRehearsal(limits=BatchLimits(window_s=86_400))
+    made.provider.bulky = "bulky"
+    made.add(0, 0, [*WORDS[:6], "0 bulky #11", WORDS[6]])
+    made.auto, made.options["realtime_below"] = True, 2
+    made.run()
+    settled(made)
+    assert 1 in refused_for_size(made)
 
 
 def test_a_run_ends_again_where_nothing_passes_though_its_clock_is_behind():

@@ -26,7 +26,7 @@ from embedmill.sources.bucket_keys import (
     plain_path,
     why_unaddressable,
 )
-from embedmill.sources.entity_tags import RepeatedTags, tag_of
+from embedmill.sources.entity_tags import RepeatedTags, names_content, tag_of
 from embedmill.sources.listing import MARK, LinkPolicy, ListedFile, Listing, unread_ending
 from embedmill.sources.path_patterns import PathPatterns
 from embedmill.sources.place import UNADDRESSABLE, Opened, glob_at
@@ -299,16 +299,21 @@ class Bucket:
 
     def _part(self, key: str, reply: Any, start: int, end: int) -> bytes:  # noqa: ANN401
         """A part of the object that the first reply was about, not of what was put there since."""
-        etag = reply.meta["e_tag"]
+        options: Any = {"range": (start, end)}
+        if is_strong := names_content(reply.meta["e_tag"]):
+            options["if_match"] = reply.meta["e_tag"]
         try:
-            options: Any = {"range": (start, end), "if_match": etag}
-            return bytes(obstore.get(self._store, key, options=options).bytes())
-        except PreconditionError as error:
-            raise TransientError(
-                f"{self._url}/{key} was changed while it was read", code="object-store"
-            ) from error
+            part = obstore.get(self._store, key, options=options)
+            # Nothing matches a tag that is weak, or none.
+            if is_strong or part.meta == reply.meta:
+                return bytes(part.bytes())
+        except PreconditionError:
+            log.debug("%s has another entity tag by now", key)
         except (BaseError, OSError) as error:
             raise self._not_read(key, error) from error
+        raise TransientError(
+            f"{self._url}/{key} was changed while it was read", code="object-store"
+        )
 
 
 class _Ranges(io.RawIOBase):

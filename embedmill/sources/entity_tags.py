@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from embedmill.source import TAG_BYTES
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _LOOKED_AT = 1_000
 # Of the content, or of the digests of its parts and how many these are.
 _DIGEST = re.compile(r"[0-9a-f]{32}(-\d+)?")
+
+
+def names_content(entity: str | None) -> TypeGuard[str]:
+    """Whether an entity tag is there, and no weak one: under that bytes may differ."""
+    return entity is not None and bool(entity.strip('"')) and not entity.startswith("W/")
 
 
 def tag_of(place: str, meta: ObjectMeta) -> bytes | None:
@@ -33,9 +38,9 @@ def tag_of(place: str, meta: ObjectMeta) -> bytes | None:
     Returns:
         None when the store gives no entity tag, or a weak one, under which bytes may differ.
     """
-    entity = (meta["e_tag"] or "").strip('"')
-    if not entity or entity.startswith("W/"):
+    if not names_content(meta["e_tag"]):
         return None
+    entity = meta["e_tag"].strip('"')
     # Azure has quotes in replies and none in listings.
     time = 0 if _DIGEST.fullmatch(entity) else int(meta["last_modified"].timestamp())
     # No key that the client shows has an end of line.

@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from s3_server import s3_server
 from source_rows import ids, read
 from typer.testing import CliRunner
@@ -185,6 +186,30 @@ def test_an_object_that_changes_while_it_is_read_is_no_mixture(put, tables, monk
     file.read(10)
     put({"a.jsonl": b'{"id": "b", "text": "%s"}\n' % (b"y " * 2_000_000)})
 
+    with pytest.raises(TransientError, match="changed while it was read"):
+        file.read()
+
+
+@pytest.mark.parametrize("weak", [True, False])
+def test_a_large_object_without_a_strong_tag_is_read_in_parts(put, files, monkeypatch, weak):
+    real = DomainDispatcherApplication.__call__
+
+    def told(app, environ, start_response):
+        def start(status, headers, *more):
+            tags = [("ETag", f"W/{value}") for name, value in headers if name == "ETag" and weak]
+            return start_response(status, [h for h in headers if h[0] != "ETag"] + tags, *more)
+
+        return real(app, environ, start)
+
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", told)
+    monkeypatch.setattr("embedmill.sources.bucket._REPLY_BYTES", 1_000)
+    put({"a.md": b"x" * 30_000})
+    source = files("s3://documents")
+    assert [len(row.content) for row in read(source)] == [30_000]
+
+    file = source._place.open(source.splits()[0].paths[0]).file
+    file.read(10)
+    put({"a.md": b"y" * 40_000})
     with pytest.raises(TransientError, match="changed while it was read"):
         file.read()
 

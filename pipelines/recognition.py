@@ -201,10 +201,12 @@ def _without(split: Split, chosen: Sequence[bool]) -> Split:
 
 def _groups(splits: Iterable[Split]) -> Iterator[list[Split]]:
     group: list[Split] = []
+    size = 0
     for split in splits:
         group.append(split)
-        if sum(len(each.paths) for each in group) >= _AT_ONCE:
+        size += len(split.paths)
+        if size >= _AT_ONCE:
             yield group
-            group = []
+            group, size = [], 0
     if group:
         yield group

@@ -59,6 +59,7 @@ class Readings(NumberedFiles):
         self._used = np.empty(0, bool)
         self._noted = bytearray()
         self._put = self._bytes = 0
+        self._damaged = False
 
     def are_known(
         self, keys: Sequence[bytes], tags: Sequence[bytes], fingerprints: Sequence[bytes]
@@ -85,7 +86,7 @@ class Readings(NumberedFiles):
     def finish(self, documents: int) -> None:
         """Put what is noted; the scan has come to its end.
 
-        Where there are many files, one takes their place.
+        Where there are many files, or a damaged one, one takes their place.
 
         Args:
             documents: of the shard; where the scan has met as many, readings that it did not need
@@ -93,7 +94,7 @@ class Readings(NumberedFiles):
         """
         if not self._noted:
             return
-        if len(self._read()) < _MOST_FILES:
+        if len(self._read()) < _MOST_FILES and not self._damaged:
             self._put_noted()
             return
         met = int(self._used.sum()) + len(self._noted) // _SIZE
@@ -136,6 +137,7 @@ class Readings(NumberedFiles):
             rows = from_parquet(require(self._workspace, path), path).column("reading")
         except DamagedFileError as error:
             log.warning("%s is left out: what it tells of is read again (%s)", path, error)
+            self._damaged = True
             return _none()
         return _array(b"".join(rows.to_pylist()))
 

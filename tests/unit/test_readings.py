@@ -127,4 +127,6 @@ def test_a_damaged_file_costs_another_look(workspace, caplog):
     assert "is left out" in caplog.text
     note(again, "ab")
     again.finish(2)
+    caplog.clear()
     assert known(of(workspace), "ab") == [True, True]
+    assert (files(workspace), caplog.text) == (["00000001.parquet"], "")

@@ -12,6 +12,7 @@ from embedmill.auditing import Auditor, Finding
 from embedmill.errors import RefusedError
 from embedmill.executor import InlineExecutor
 from embedmill.plain_numbers import agreed, number_of
+from embedmill.run_context import RunContext
 from embedmill.settings import Settings
 from embedmill.sharding import ShardPlan
 from embedmill.source_audit import Drift, drifts
@@ -92,30 +93,35 @@ def audit(
     """
     with open_version(settings, "audit", options) as version:
         execution = version.execution(InlineExecutor())
-        left = execution.prepare(fill=False)
-        if left:
-            raise RefusedError(
-                f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store yet; "
-                "there is nothing to compare with",
-                hint="run embedmill ingest SETTINGS to its end first",
-            )
-        result = AuditResult(version.context.version)
-        layers = Layers(version.context)
-        store = store_of(settings)
-        try:
-            spec = collection_spec(version.context.embedding)
-            store.create_collection(version.context.collection, spec)
-            auditor = Auditor(
-                layers.chunks, layers.vectors, layers.applied, store, version.context.collection
-            )
-            result.take(auditor.findings(share=share, repair=repair))
-            result.checked = auditor.checked
-        finally:
-            store.close()
-        if with_source:
-            plan = ShardPlan(settings.shard_count)
-            source, parser = build_source(settings), build_parser(settings)
-            result.take(drifts(source, plan, layers.chunks, parser))
-        result.repaired = repair
-        version.leave_report(execution.report("succeeded"))
+        with version.reported(execution):
+            left = execution.prepare(fill=False)
+            if left:
+                raise RefusedError(
+                    f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store "
+                    "yet; there is nothing to compare with",
+                    hint="run embedmill ingest SETTINGS to its end first",
+                )
+            result = _compared(settings, version.context, share=share, repair=repair)
+            if with_source:
+                chunks = Layers(version.context).chunks
+                plan = ShardPlan(settings.shard_count)
+                source, parser = build_source(settings), build_parser(settings)
+                result.take(drifts(source, plan, chunks, parser))
+            result.repaired = repair
         return result
+
+
+def _compared(
+    settings: Settings, context: RunContext, *, share: float, repair: bool
+) -> AuditResult:
+    """What the store has beside what the ledger says."""
+    result, layers = AuditResult(context.version), Layers(context)
+    store = store_of(settings)
+    try:
+        store.create_collection(context.collection, collection_spec(context.embedding))
+        auditor = Auditor(layers.chunks, layers.vectors, layers.applied, store, context.collection)
+        result.take(auditor.findings(share=share, repair=repair))
+        result.checked = auditor.checked
+    finally:
+        store.close()
+    return result

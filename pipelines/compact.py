@@ -31,15 +31,15 @@ def compact(settings: Settings, executor: Executor, options: RunOptions) -> Comp
     """
     with open_version(settings, "compact", options) as version:
         execution = version.execution(executor)
-        left = execution.prepare(fill=False, copied=True)
-        if left:
-            raise RefusedError(
-                f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store yet; "
-                "what is not there cannot be folded",
-                hint="run embedmill ingest SETTINGS to its end first",
-            )
-        done = execution.compact(spare=0)
-        version.leave_report(execution.report("succeeded"))
+        with version.reported(execution):
+            left = execution.prepare(fill=False, copied=True)
+            if left:
+                raise RefusedError(
+                    f"{number_of(left, 'segment')} {agreed(left, 'is', 'are')} not in the store "
+                    "yet; what is not there cannot be folded",
+                    hint="run embedmill ingest SETTINGS to its end first",
+                )
+            done = execution.compact(spare=0)
         try:
             execution.tidy()
         except IndexLockedError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -180,7 +180,7 @@ class OpenVersion:
                 work(execution)
             if execution.parked:
                 report = self._with_jobs(execution.report("waiting"))
-                self.leave_report(report)
+                write_report(self._workspace, report)
                 return report
             execution.count()
             report = self._with_jobs(execution.report("succeeded"))
@@ -191,13 +191,20 @@ class OpenVersion:
             if report.changed_anything:
                 execution.tidy()
         except BaseException as error:
-            # A bug, here or in a worker, as well: the run has ended, and its report says so.
-            interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
-            status: RunStatus = "interrupted" if interrupted else "failed"
-            self._report_failure(execution.report(status, error=_said(error)))
+            self._report_failure(execution, error)
             raise
-        self.leave_report(report)
+        write_report(self._workspace, report)
         return report
+
+    @contextmanager
+    def reported(self, execution: Execution) -> Iterator[None]:
+        """Leave a report however it ends: a run without one passes for killed."""
+        try:
+            yield
+        except BaseException as error:
+            self._report_failure(execution, error)
+            raise
+        write_report(self._workspace, execution.report("succeeded"))
 
     def _moved(self, execution: Execution, outgrown: OutgrownError) -> Execution:
         """The same run over the larger executor; what was committed stays."""
@@ -223,17 +230,19 @@ class OpenVersion:
         useless = unneeded_jobs(self._settings, self.context, self._workspace)
         return replace(report, jobs=tuple(ended), unneeded_jobs=tuple(useless))
 
-    def leave_report(self, report: RunReport) -> None:
-        """Write the report of the run, by which it has ended."""
-        write_report(self._workspace, report)
-
-    def _report_failure(self, report: RunReport) -> None:
+    def _report_failure(self, execution: Execution, error: BaseException) -> None:
+        # A bug, here or in a worker, as well: the run has ended, and its report says so.
+        interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
+        status: RunStatus = "interrupted" if interrupted else "failed"
+        report = execution.report(status, error=_said(error))
+        # The run's own error matters more: a disk that is full takes no report, and from one that
+        # is gone, or lacks a part, no jobs can be read.
+        with suppress(EmbedmillError):
+            report = self._with_jobs(report)
         try:
-            write_report(self._workspace, self._with_jobs(report))
-        except EmbedmillError as error:
-            # The run's own error matters more: a disk that is full takes no report, and from one
-            # that is gone no jobs can be read.
-            log.warning("no report was written: %s", error)
+            write_report(self._workspace, report)
+        except EmbedmillError as problem:
+            log.warning("no report was written: %s", problem)
 
     def _may_compact(self, report: RunReport) -> bool:
         """Whether the chunks are this run's alone: what is built beside it reads them as well."""

@@ -14,10 +14,12 @@ from embedmill.assembly import Seams, seams, store_of, workspace_of
 from embedmill.errors import DamagedFileError, RefusedError
 from embedmill.executor import InlineExecutor
 from embedmill.manifest import Manifest
+from embedmill.run_report import read_reports
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 from embedmill.vector_store import VectorBatch
 from pipelines.audit import audit
+from pipelines.compact import compact
 from pipelines.export import export
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
@@ -280,8 +282,21 @@ def test_an_audit_begins_no_index_and_takes_no_half_done_one(built, tmp_path):
     assert not list(workspace.list("indexes/not-there"))
     applied = max(entry.path for entry in workspace.list("indexes/rehearsal/applied"))
     workspace.delete([applied])
-    with pytest.raises(RefusedError, match="not in the store yet"):
-        audited(settings)
+    for pipeline, command in (("audit", audited), ("compact", compacted)):
+        with pytest.raises(RefusedError, match="not in the store yet"):
+            command(settings)
+        # Without a report it would pass for killed, and the next ingest would start workers.
+        _, report = next(read_reports(workspace, "rehearsal"))
+        assert (report.pipeline, report.status) == (pipeline, "failed")
+        assert "not in the store yet" in report.error
+
+
+def compacted(settings):
+    executor = InlineExecutor()
+    try:
+        return compact(settings, executor, RunOptions())
+    finally:
+        executor.close()
 
 
 @pytest.mark.crash

@@ -8,13 +8,14 @@ that has its data still needs: chunks of a chunking recipe, vectors of two recip
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from embedmill.errors import RefusedError
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.plain_numbers import number_of
+from embedmill.recipe import ChunkingRecipe
 from embedmill.run_report import REPORT_FILES
 from embedmill.vector_store import VectorStore
 from embedmill.version_settings import KeepSettings
@@ -149,20 +150,7 @@ class Pruner:
     def _clear(self, state: ManifestState, pruned: IndexVersion) -> int:
         if pruned.collection in self._store.collections():
             self._store.drop_collection(pruned.collection)
-        return self._delete(self._paths(state, pruned))
-
-    def _paths(self, state: ManifestState, pruned: IndexVersion) -> Iterator[str]:
-        """Files that no version which has its data needs, what says that others exist last."""
-        alive = [version for version in state.versions if not version.pruned]
-        folders = [f"applied/{pruned.collection}"]
-        names = f"{pruned.chunking.id}/{pruned.embedding.id}"
-        if not any((v.chunking, v.embedding) == (pruned.chunking, pruned.embedding) for v in alive):
-            # A job whose vectors are gone would pass for done if they were asked for again.
-            folders += [f"vectors/{names}", f"jobs/{names}"]
-        if not any(version.chunking == pruned.chunking for version in alive):
-            folders += [f"chunks/{pruned.chunking.id}", f"readings/{pruned.chunking.id}"]
-        for folder in folders:
-            yield from (entry.path for entry in self._workspace.list(f"{self._folder}/{folder}"))
+        return _delete(self._workspace, _unneeded(self._workspace, self._folder, state, pruned))
 
     def _require_no_open_jobs(self, version: IndexVersion) -> None:
         folder = f"{self._folder}/jobs/{version.chunking.id}/{version.embedding.id}"
@@ -193,17 +181,46 @@ class Pruner:
                 runs.setdefault(found.group(1), []).append(entry.path)
         old = [run for run in sorted(runs)[:-keep] if run not in named]
         going = [path for run in old if _is_plain(runs[run]) for path in sorted(runs[run])]
-        return self._delete([*going, *self._old_manifests()])
+        return _delete(self._workspace, [*going, *self._old_manifests()])
 
     def _old_manifests(self) -> list[str]:
         paths = sorted(entry.path for entry in self._workspace.list(f"{self._folder}/manifest"))
         return [p for p in paths if re.search(r"/\d{8}\.json$", p)][:-_KEPT_MANIFESTS]
 
-    def _delete(self, paths: Iterator[str] | Sequence[str]) -> int:
-        listed = list(paths)
-        for start in range(0, len(listed), _AT_ONCE):
-            self._workspace.delete(listed[start : start + _AT_ONCE])
-        return len(listed)
+
+def finish_pruning(
+    workspace: Workspace, index: str, state: ManifestState, chunking: ChunkingRecipe
+) -> None:
+    """Delete what an interrupted prune has left, before a version is begun that cuts like this.
+
+    To the new version it would be its own, and what is missing of it, damage.
+    """
+    for version in state.versions:
+        if version.pruned and version.chunking == chunking:
+            _delete(workspace, _unneeded(workspace, f"indexes/{index}", state, version))
+
+
+def _unneeded(
+    workspace: Workspace, folder: str, state: ManifestState, pruned: IndexVersion
+) -> Iterator[str]:
+    """Files that no version which has its data needs, what says that others exist last."""
+    alive = [version for version in state.versions if not version.pruned]
+    folders = [f"applied/{pruned.collection}"]
+    names = f"{pruned.chunking.id}/{pruned.embedding.id}"
+    if not any((v.chunking, v.embedding) == (pruned.chunking, pruned.embedding) for v in alive):
+        # A job whose vectors are gone would pass for done if they were asked for again.
+        folders += [f"vectors/{names}", f"jobs/{names}"]
+    if not any(version.chunking == pruned.chunking for version in alive):
+        folders += [f"chunks/{pruned.chunking.id}", f"readings/{pruned.chunking.id}"]
+    for below in folders:
+        yield from (entry.path for entry in workspace.list(f"{folder}/{below}"))
+
+
+def _delete(workspace: Workspace, paths: Iterable[str]) -> int:
+    listed = list(paths)
+    for start in range(0, len(listed), _AT_ONCE):
+        workspace.delete(listed[start : start + _AT_ONCE])
+    return len(listed)
 
 
 def _is_plain(paths: Sequence[str]) -> bool:

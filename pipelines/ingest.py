@@ -27,6 +27,7 @@ from embedmill.job_summary import summaries
 from embedmill.judgements import questions_of
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
+from embedmill.pruning import finish_pruning
 from embedmill.rate_assembly import require_keeper
 from embedmill.redaction import redacted
 from embedmill.run_context import RunContext, utc_now, who
@@ -130,6 +131,7 @@ class OpenVersion:
         self._state = self._manifest.read()
         self._version = version
         if version.number not in {known.number for known in self._state.versions}:
+            finish_pruning(self._workspace, settings.index, self._state, version.chunking)
             begun = version.noted("begun", at=version.created, by=who())
             self._state = self._manifest.commit(begun, self._state)
         self.context = RunContext(

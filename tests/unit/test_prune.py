@@ -1,5 +1,6 @@
 """Pruning: what nobody needs goes, what readers see and the only copy of anything stays."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -30,9 +31,10 @@ def index(small_index):
     return made
 
 
-def pruned(index, **how):
+def pruned(index, *, take_over=False, **how):
     with index.seams():
-        return prune(index.settings, RunOptions(sleep=index.clock.sleep), **how)
+        options = RunOptions(sleep=index.clock.sleep, take_over=take_over)
+        return prune(index.settings, options, **how)
 
 
 def collections(index):
@@ -62,6 +64,35 @@ def test_chunks_of_no_version_go_too(small_index):
     pruned(index)
     assert index.count_of(f"chunks/{one.chunking.id}") == 0
     assert index.count_of(f"chunks/{two.chunking.id}") > 0
+
+
+def test_a_recipe_is_built_again_whatever_a_killed_prune_has_left(small_index, monkeypatch):
+    index = small_index(keep={"versions": 0, "days": 0}, shard_count=1)
+    for count in (1, 2, 3):
+        index.ingest({str(number): "one two three" for number in range(count)})
+    index.swap(chunker={"kind": "text", "max_tokens": 2})
+    index.reembed()
+    index.publish()
+    index.swap(chunker={"kind": "text", "max_tokens": 4})
+    saved, real, survived = index.save(), index.workspace.delete, False
+    for number in range(20):
+        deleted = iter(range(number))
+
+        def delete(paths, deleted=deleted):
+            for path in paths:
+                if next(deleted, None) is None:
+                    raise KeyboardInterrupt
+                real([path])
+
+        index.restore(saved)
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(index.workspace, "delete", delete)
+            pruned(index, take_over=True)
+            survived = True
+        assert index.reembed(take_over=True).documents.read == 3
+        assert index.documents().keys() == {"0", "1", "2"}
+        assert index.ids() == index.expected_ids()
+    assert survived
 
 
 def test_there_is_no_way_back_to_what_was_pruned(index):

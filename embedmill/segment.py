@@ -7,6 +7,7 @@ digest, so that a segment either exists whole or not at all. The layers after it
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -105,7 +106,9 @@ class ChunkLayer:
             # A listing is not of one moment: others commit, and delete what a snapshot replaced.
             found, missing = self._listed(folder)
         for key in missing:
+            # One that is there after all was committed while they were listed, as later ones were.
             require(self._workspace, self._docs_path(key))
+            insort(found[key.shard], key.number)
         return found
 
     def _listed(self, folder: str) -> tuple[dict[int, list[int]], list[SegmentKey]]:

@@ -296,6 +296,18 @@ def test_a_segment_that_is_missing_among_others_is_named(chunks):
     assert chunks.committed() == {2: [3]}
 
 
+def test_a_segment_that_was_committed_while_it_was_listed_counts(chunks, workspace, monkeypatch):
+    for number in range(4):
+        commit(chunks, [document("a", [])], SegmentKey(2, number))
+    real = workspace.list
+
+    def passed_by(folder):
+        return [entry for entry in real(folder) if "/00000001.docs" not in entry.path]
+
+    monkeypatch.setattr(workspace, "list", passed_by)
+    assert chunks.committed() == {2: [0, 1, 2, 3]}
+
+
 def test_keys_sort_by_shard_and_number_and_are_read_by_people():
     assert sorted([SegmentKey(1, 0), SegmentKey(0, 2), SegmentKey(0, 1)]) == [
         SegmentKey(0, 1),

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from embedmill.chunkers.build import adopted_chunking
 from embedmill.errors import RecipeMismatchError, RefusedError
-from embedmill.manifest import IndexVersion, ManifestState
+from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.plain_numbers import number_of
+from embedmill.pruning import finish_pruning
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe, differences
+from embedmill.run_context import who
 from embedmill.settings import SentenceTransformersSettings, Settings
+from embedmill.workspace import Workspace
 
 Recipes = tuple[ChunkingRecipe, EmbeddingRecipe]
 
@@ -95,6 +98,17 @@ def version_for_reembed(
     chunking = adopted_chunking(settings.chunker, published.chunking, wanted[0])
     wanted = chunking, wanted[1]
     return built_version(settings, state, wanted) or _next_version(settings, state, wanted, now=now)
+
+
+def begin_version(
+    workspace: Workspace, manifest: Manifest, index: str, version: IndexVersion
+) -> ManifestState:
+    """The manifest's state with this version in it; one that it does not have yet is begun."""
+    state = manifest.read()
+    if version.number in {known.number for known in state.versions}:
+        return state
+    finish_pruning(workspace, index, state, version.chunking)
+    return manifest.commit(version.noted("begun", at=version.created, by=who()), state)
 
 
 def built_version(settings: Settings, state: ManifestState, wanted: Recipes) -> IndexVersion | None:

@@ -27,7 +27,6 @@ from embedmill.job_summary import summaries
 from embedmill.judgements import questions_of
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
-from embedmill.pruning import finish_pruning
 from embedmill.rate_assembly import require_keeper
 from embedmill.redaction import redacted
 from embedmill.run_context import RunContext, utc_now, who
@@ -41,7 +40,7 @@ from embedmill.run_report import (
 )
 from embedmill.settings import Settings
 from embedmill.settings_file import require_secrets
-from embedmill.versioning import version_for_ingest, version_for_reembed
+from embedmill.versioning import begin_version, version_for_ingest, version_for_reembed
 from embedmill.workspace import LocalWorkspace
 from pipelines.adding_up import require_sums
 from pipelines.execution import Execution
@@ -128,12 +127,8 @@ class OpenVersion:
         self._lease = lease
         self._workspace = workspace_of(settings)
         self._manifest = Manifest(self._workspace, settings.index)
-        self._state = self._manifest.read()
+        self._state = begin_version(self._workspace, self._manifest, settings.index, version)
         self._version = version
-        if version.number not in {known.number for known in self._state.versions}:
-            finish_pruning(self._workspace, settings.index, self._state, version.chunking)
-            begun = version.noted("begun", at=version.created, by=who())
-            self._state = self._manifest.commit(begun, self._state)
         self.context = RunContext(
             settings=settings,
             run="",

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
 from embedmill.counts import ChunkCounts, DocumentCounts, RateUse, RecordCounts, WriteCounts
-from embedmill.errors import AlreadyExistsError
+from embedmill.errors import AlreadyExistsError, EmbedmillError
 from embedmill.plain_numbers import number_of
+from embedmill.redaction import redacted
 from embedmill.sealed_json import require_known, sealed, unsealed
 from embedmill.workspace import Workspace
 
@@ -185,6 +186,14 @@ def start_run(
 def _a_second_after(run: str) -> str:
     time = datetime.strptime(run, _FORM).replace(tzinfo=UTC)
     return (time + timedelta(seconds=1)).strftime(_FORM)
+
+
+def line_of(error: BaseException) -> str:
+    """One line about the end of a run; our own errors are written for it."""
+    if isinstance(error, EmbedmillError):
+        return str(error)
+    first = (str(error).strip().splitlines() or [""])[0]
+    return redacted(f"unexpected {type(error).__name__}: {first}".rstrip(": "))
 
 
 def write_report(workspace: Workspace, report: RunReport) -> str:

@@ -28,12 +28,12 @@ from embedmill.judgements import questions_of
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.rate_assembly import require_keeper
-from embedmill.redaction import redacted
 from embedmill.run_context import RunContext, utc_now, who
 from embedmill.run_report import (
     Pipeline,
     RunReport,
     RunStatus,
+    line_of,
     read_reports,
     start_run,
     write_report,
@@ -231,7 +231,7 @@ class OpenVersion:
         # A bug, here or in a worker, as well: the run has ended, and its report says so.
         interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
         status: RunStatus = "interrupted" if interrupted else "failed"
-        report = execution.report(status, error=_said(error))
+        report = execution.report(status, error=line_of(error))
         # The run's own error matters more: a disk that is full takes no report, and from one that
         # is gone, or lacks a part, no jobs can be read.
         with suppress(EmbedmillError):
@@ -386,11 +386,3 @@ def _held(
         if isinstance(workspace, LocalWorkspace):
             workspace.sweep()
         yield lease
-
-
-def _said(error: BaseException) -> str:
-    """One line about the end of a run; our own errors are written for it."""
-    if isinstance(error, EmbedmillError):
-        return str(error)
-    first = (str(error).strip().splitlines() or [""])[0]
-    return redacted(f"unexpected {type(error).__name__}: {first}".rstrip(": "))

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from embedmill.assembly import store_of, workspace_of
-from embedmill.errors import EmbedmillError
 from embedmill.manifest import IndexVersion
 from embedmill.run_context import utc_now
-from embedmill.run_report import Pipeline, RunReport, RunStatus, start_run, write_report
+from embedmill.run_report import Pipeline, RunReport, RunStatus, line_of, start_run, write_report
 from embedmill.settings import Settings
 from embedmill.vector_store import VectorStore
 
@@ -57,7 +56,9 @@ def _reported(settings: Settings, pipeline: Pipeline, version: IndexVersion) -> 
 
     try:
         yield run
-    except EmbedmillError as error:
-        leave("failed", str(error))
+    except BaseException as error:
+        # A bug, or Ctrl-C, as well: without a report it would pass for killed.
+        interrupted = isinstance(error, KeyboardInterrupt)
+        leave("interrupted" if interrupted else "failed", line_of(error))
         raise
     leave("succeeded")

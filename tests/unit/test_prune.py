@@ -14,6 +14,7 @@ from embedmill.run_report import read_reports, start_run
 from embedmill.version_settings import KeepSettings
 from pipelines.prune import prune, retire
 from pipelines.run_options import RunOptions
+from pipelines.short_run import short_run
 
 TEXTS = {"a": "one two three", "b": "red green blue"}
 LONG_AGO = "2001-01-01T00:00:00+00:00"
@@ -254,3 +255,15 @@ def test_old_manifest_files_go(index):
     pruned(index)
     assert index.count_of("/manifest/") <= 101
     assert index.manifest.published.number == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), "interrupted"), (KeyError("a bug"), "failed")]
+)
+def test_what_ends_it_is_in_its_report_whatever_it_was(index, error, status):
+    published = index.manifest.published
+    with index.seams(), pytest.raises(type(error)), short_run(index.settings, "prune", published):
+        raise error
+    _, report = next(read_reports(index.workspace, "small"))
+    assert (report.pipeline, report.status) == ("prune", status)
+    assert report.error.startswith(f"unexpected {type(error).__name__}")

@@ -40,6 +40,10 @@ class RequestLimits:
         """Whether a request is more than these limits allow."""
         return texts > self.texts or tokens > self.tokens
 
+    def above(self, texts: int, tokens: int) -> Self:
+        """Limits that allow such a request as well, and no more than that: it was taken."""
+        return replace(self, texts=max(self.texts, texts), tokens=max(self.tokens, tokens))
+
     def doubled(self, most: Self) -> Self:
         """Twice as much, but no more than ``most``."""
         return replace(
@@ -78,7 +82,7 @@ class LearnedLimits:
         """A request passed."""
         with self._lock:
             if self._now.exceeded_by(texts, tokens):
-                self._now = self._now.doubled(self._stated)
+                self._now = self._now.above(texts, tokens)
                 self._taken, self._trying = 0, False
             elif self._now.exceeded_by(2 * texts, 2 * tokens):
                 self._taken += 1

@@ -289,6 +289,14 @@ def test_a_refusal_of_the_moment_makes_no_request_smaller_for_long():
     assert learned.next() == RequestLimits(512, 250_000, "estimate")
 
 
+def test_a_larger_request_that_is_taken_says_nothing_of_what_it_did_not_exceed():
+    learned = LearnedLimits(RequestLimits(128, 8_000, "estimate"))
+    learned.refused(100, 7_000)
+    learned.refused(128, 3_000)
+    learned.taken(90, 2_000)
+    assert learned.next() == RequestLimits(90, 3_500, "estimate")
+
+
 def test_requests_under_way_that_are_refused_for_what_is_known_teach_nothing():
     learned = LearnedLimits(RequestLimits(512, 250_000, "estimate"))
     assert [learned.refused(512, 1_000) for _ in range(3)] == [True, False, False]

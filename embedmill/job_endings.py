@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from embedmill import job_stops
 from embedmill.batch_provider import NO_CREDIT, JobState
@@ -64,8 +64,6 @@ class JobEndings:
 
     def end(self, ending: Ending) -> bool:
         """Close a job that is at its end; True when the provider's queue is full of others."""
-        if ending.state is not None and ending.state.taken:
-            self._sizes.take(ending.intent)
         full = self._end(ending)
         if ending.intent.key == self._sizes.probe:
             self._sizes.probe = ""
@@ -147,7 +145,7 @@ class JobEndings:
             return
         # Closed when it is known whose fault it is.
         self._desk.close(intent.key)
-        if self._sizes.is_hopeless(self._desk.sent()):
+        if self._sizes.is_hopeless(chain(self._desk.sent(), self._p.records.taken())):
             self.stop = job_stops.nothing_passes(self._sizes.doubtful, said)
             self.clear_texts()
 

@@ -9,7 +9,7 @@ the others were to blame; if it is refused as well, and another one in the same 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -44,6 +44,32 @@ class Suspect:
         return _NUMBERED.sub("#", self.said)
 
 
+@dataclass(slots=True, eq=False)
+class _Refusal:
+    """A file of several texts that was refused.
+
+    Attributes:
+        when: ISO 8601, as outcomes have it.
+        rows: of the file.
+        before: an earlier process was told so.
+        explained: one of these texts is refused alone.
+    """
+
+    when: str
+    rows: Rows
+    before: bool = False
+    explained: bool = False
+
+    @property
+    def count(self) -> int:
+        """Texts of the file."""
+        return sum(map(len, self.rows.values()))
+
+    def holds(self, texts: Iterable[tuple[SegmentKey, int]]) -> bool:
+        """Whether it held one of these texts."""
+        return any(row in self.rows.get(key, ()) for key, row in texts)
+
+
 class FileSizes:
     """What was refused for its size, and what that says of the files to come.
 
@@ -53,14 +79,9 @@ class FileSizes:
 
     def __init__(self) -> None:
         self.probe = ""
-        # With the time when it was refused; ISO 8601, as outcomes have it.
-        self._refused: list[tuple[str, Rows]] = []
-        # The same of earlier processes, whose clocks may have been others.
-        self._refused_before: list[tuple[str, Rows]] = []
+        self._refused: list[_Refusal] = []
         # Until then nothing passed at all, which says nothing of sizes.
         self._void_until = ""
-        # When the last of the files was made that the provider took.
-        self._taken = ""
         # Refused alone: of a file with one of these nothing can be learned.
         self._alone: set[tuple[SegmentKey, int]] = set()
         self._suspects: list[Suspect] = []
@@ -73,7 +94,7 @@ class FileSizes:
             return
         self._alone.update((SegmentKey(shard, n), row) for shard, n, row, _, _ in outcome.dead)
         if outcome.too_large > 1:
-            self._refused_before.append((outcome.ended, outcome.again))
+            self._refused.append(_Refusal(outcome.ended, outcome.again, before=True))
         elif outcome.too_large:
             self._void_until = max(self._void_until, outcome.ended)
 
@@ -91,31 +112,25 @@ class FileSizes:
         if intent.key == self.probe:
             self.probe = ""
         if intent.inputs > 1:
-            self._refused.append((now.isoformat(), rows))
+            self._refused.append(_Refusal(now.isoformat(), rows))
         else:
             self._alone.update((key, row) for key, some in rows.items() for row in some)
         if doubtful:
             self._suspects.append(Suspect(intent, said))
-
-    def take(self, intent: Intent) -> None:
-        """Learn from a job whose file the provider has taken."""
-        self._taken = max(self._taken, intent.created.isoformat())
 
     @property
     def most(self) -> int | None:
         """Texts of the next file at most; None: nothing is known."""
         if self._suspects:
             return 1
-        valid = [it for it in self._refused_before if it[0] > self._void_until]
-        self._refused_before = [it for it in valid if not self._explained(it[1])]
-        self._refused = [it for it in self._refused if not self._explained(it[1])]
-        refused = [*self._refused_before, *self._refused]
-        counts = [sum(map(len, rows.values())) for _, rows in refused]
+        for it in self._valid():
+            it.explained = it.explained or it.holds(self._alone)
+        counts = [it.count for it in self._valid() if not it.explained]
         return max(1, min(counts) // 2) if counts else None
 
-    def _explained(self, rows: Rows) -> bool:
-        """Whether the file held a text that is refused alone."""
-        return any(row in rows.get(key, ()) for key, row in self._alone)
+    def _valid(self) -> list[_Refusal]:
+        """Refusals that say something; clocks of earlier processes may have been others."""
+        return [it for it in self._refused if not it.before or it.when > self._void_until]
 
     @property
     def doubtful(self) -> int:
@@ -127,31 +142,24 @@ class FileSizes:
         """Whether the next file is to tell more before another is sent."""
         return bool(self._suspects) or (self._unsure and self.most == 1)
 
-    def is_hopeless(self, sent: Sequence[Intent]) -> bool:
+    def is_hopeless(self, passed: Iterable[Intent]) -> bool:
         """Whether no file can pass, however small.
 
         Args:
-            sent: jobs that the provider has created and not refused.
+            passed: jobs that the provider has created and not refused.
         """
         if len(self._suspects) >= _MANY:
             return True
         last = self._suspects[-_HOPELESS:]
         alike = len(last) == _HOPELESS and len({suspect.words for suspect in last}) == 1
-        return alike and not self._others_pass(sent)
+        return alike and not self._others_pass(passed)
 
-    def _others_pass(self, sent: Sequence[Intent]) -> bool:
+    def _others_pass(self, passed: Iterable[Intent]) -> bool:
         """Whether a file was not refused that was made after one with a suspect was."""
         suspects = [it for suspect in self._suspects for it in suspect.intent.rows().items()]
-        first = min(
-            (
-                when
-                for when, rows in self._refused
-                if any(some[0] in rows.get(key, ()) for key, some in suspects)
-            ),
-            default=None,
-        )
-        last = max([self._taken, *(intent.created.isoformat() for intent in sent)])
-        return first is not None and last >= first
+        alone = {(key, some[0]) for key, some in suspects}
+        first = min((it.when for it in self._valid() if it.holds(alone)), default=None)
+        return first is not None and any(it.created.isoformat() >= first for it in passed)
 
     def judged(self) -> Sequence[Suspect]:
         """The suspects, who are suspects no longer."""

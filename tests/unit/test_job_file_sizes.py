@@ -59,9 +59,12 @@ def with_bulky_texts(*texts, late=False):
 def test_a_few_bad_texts_stop_no_corpus_where_all_good_ones_are_sent_before_them(late):
     made = JobRehearsal(limits=BatchLimits(window_s=86_400))
     made.provider.bulky, made.provider.tells_late = "bulky", late
-    made.add(0, 0, [*WORDS[:12], *(f"{n} bulky #11" for n in range(5))])
+    made.add(0, 0, [*WORDS[:10], *(f"{n} bulky #11" for n in range(4))])
+    # What passed is known to the next process as well.
+    with pytest.raises(Crash):
+        made.run(Process(crash_at=20))
     made.run()
-    settled(made, dead=5)
+    settled(made, dead=4)
 
 
 def submissions(made):

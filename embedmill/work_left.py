@@ -44,10 +44,13 @@ def work_left(workspace: Workspace, index: str, version: IndexVersion) -> WorkLe
     vectors = VectorLayer.of_version(workspace, index, version).committed()
     applied = AppliedLayer(workspace, index, version.collection).committed()
 
-    def missing(layer: dict[int, list[int]]) -> int:
-        return sum(len(set(numbers) - set(layer.get(s, []))) for s, numbers in chunks.items())
-
-    return WorkLeft(missing(vectors), missing(applied))
+    to_embed = to_store = 0
+    for shard, numbers in chunks.items():
+        to_embed += len(set(numbers).difference(vectors.get(shard, ())))
+        lacking = set(numbers).difference(applied.get(shard, ()))
+        # The store is given the ones after it again: see below.
+        to_store += len([number for number in numbers if lacking and number >= min(lacking)])
+    return WorkLeft(to_embed, to_store)
 
 
 def confirmed_in_line(chunks: ChunkLayer, applied: AppliedLayer, *, mend: bool) -> dict[int, int]:

@@ -18,6 +18,7 @@ from embedmill.run_report import read_reports
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 from embedmill.vector_store import VectorBatch
+from embedmill.work_left import work_left
 from pipelines.audit import audit
 from pipelines.compact import compact
 from pipelines.export import export
@@ -207,7 +208,11 @@ def test_what_is_recorded_of_the_store_may_be_lost_anywhere(built, nth):
     paths = sorted(entry.path for entry in workspace.list("indexes/rehearsal/applied"))
     shard = [path for path in paths if "/s0000/" in path]
     workspace.delete([shard[nth]])
-    with pytest.raises(RefusedError, match="not in the store yet") as caught:
+    left = work_left(workspace, "rehearsal", Manifest(workspace, "rehearsal").read().newest)
+    assert left.store == len(shard) - nth
+    with pytest.raises(
+        RefusedError, match=f"{left.store} segment.* not in the store yet"
+    ) as caught:
         audited(settings)
     assert "embedmill ingest SETTINGS" in caught.value.hint
     report = run(settings)

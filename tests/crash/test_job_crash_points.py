@@ -13,6 +13,8 @@ from embedmill.testing.job_rehearsal import JobRehearsal
 from embedmill.text_index import Loan
 
 LIMITS = BatchLimits(inputs_per_file=7, window_s=86_400)
+# In a shard that no scene has.
+NEW = SegmentKey(2, 0)
 
 
 def split_segments(*faults, limits=LIMITS, **more):
@@ -55,7 +57,7 @@ def with_stale_rows():
     made = split_segments(limits=BatchLimits(window_s=86_400))
     made.options["stale_share"] = 0.3
     made.run(wait=False)
-    made.add(0, 3, ["nine", "two"], instead_of={0: (0, 2), 1: (0, 1)}, gone=[(0, 0), (0, 4)])
+    made.add(0, 2, ["nine", "two"], instead_of={0: (0, 2), 1: (0, 1)}, gone=[(0, 0), (0, 4)])
     made.add(1, 2, [], gone=[(0, 0), (0, 2)])
     return made
 
@@ -104,7 +106,7 @@ def check_every_effect(scene, moment, *, wait):
         made.clock.sleep(1)
         lived(made, wait)
         # A job whose segments were complete is closed by the next run that has something to do.
-        made.add(0, 2, ["something new"])
+        made.add(NEW.shard, NEW.number, ["something new"])
         lived(made, wait)
         wrong = list(complaints(made, expected, dying, lost))
         if wrong:
@@ -126,7 +128,7 @@ def lived(made, wait, process=None):
 def complaints(made, expected, dying, lost):
     """What differs from a life without deaths, but for what was in flight to the model itself."""
     fates = made.fates()
-    del fates.vectors[SegmentKey(0, 2), 0]
+    del fates.vectors[NEW, 0]
     if (fates.vectors, fates.dead, fates.open) != (expected.vectors, expected.dead, []):
         yield fates
     twice = made.paid_twice().keys() - lost

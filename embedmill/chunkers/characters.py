@@ -23,6 +23,8 @@ def require_unicode(text: str) -> None:
     Raises:
         PermanentError: it has half of a surrogate pair; the message says where.
     """
+    if text.isascii():
+        return
     try:
         text.encode()
     except UnicodeEncodeError as error:

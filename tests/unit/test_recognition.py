@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scan_driving import run_to_end
 
 from actors.read_worker import BlockRead
 from actors.shard_worker import Drafted, Recognised
@@ -127,13 +128,7 @@ class Run:
         )
 
     def go(self):
-        while not self.scan.finished:
-            self.scan.pump()
-            if self.dispatcher.in_flight:
-                self.dispatcher.step(0)
-            elif not self.scan.finished:
-                assert self.scan.retrying, "it hangs"
-                self.clock.sleep(0.5)
+        run_to_end(self.scan, self.dispatcher, self.clock)
         return self
 
 

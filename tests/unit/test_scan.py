@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scan_driving import run_to_end
 
 from actors.read_worker import BlockRead, ReadWorker
 from actors.shard_worker import Drafted
@@ -123,13 +124,7 @@ class Run:
                 self.announced.append(key)
 
     def go(self):
-        while not self.scan.finished:
-            self.scan.pump()
-            if self.dispatcher.in_flight:
-                self.dispatcher.step(0)
-            elif not self.scan.finished:
-                assert self.scan.retrying, "it hangs"
-                self.clock.sleep(0.5)
+        run_to_end(self.scan, self.dispatcher, self.clock)
         return self
 
     def rows(self, worker):

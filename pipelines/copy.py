@@ -19,20 +19,21 @@ from embedmill.copying import (
     records_applied,
 )
 from embedmill.counts import DocumentCounts, RecordCounts
-from embedmill.errors import CountsMismatchError, EmbedmillError, RefusedError
+from embedmill.errors import CountsMismatchError, RefusedError
 from embedmill.executor import Executor, WorkerSpec
 from embedmill.lease import Lease, take_lease
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.plain_numbers import agreed, number_of
 from embedmill.publishing import point_alias
 from embedmill.run_context import RunContext, utc_now
-from embedmill.run_report import RunReport, RunStatus, start_run, write_report
+from embedmill.run_report import RunReport, RunStatus, line_of, start_run, write_report
 from embedmill.segment import SegmentKey
 from embedmill.settings import Settings, StoreSettings
 from embedmill.vector_store import finish_collection
 from pipelines.apply_stage import WRITE, ApplyStage
 from pipelines.bulk_copy import BulkCopy
 from pipelines.dispatcher import Dispatcher
+from pipelines.failed_runs import leave_report, status_by
 from pipelines.faults import FaultPolicy
 from pipelines.pools import writers_of
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
@@ -175,6 +176,8 @@ class _Copy:
         self._dispatcher = Dispatcher(executor, faults)
         self._stage = ApplyStage(self._dispatcher, faults, self._writers)
         self._imported = RecordCounts()
+        # Records that there should be at the end, and that there are.
+        self._expected = self._stored = -1
         self._started = utc_now()
         self._clock = time.monotonic()
 
@@ -185,17 +188,24 @@ class _Copy:
             require_vectors(self._layers, committed)
             self._begin(committed)
             self._fill(committed)
-            expected, stored = self._complete()
-        except EmbedmillError as error:
-            interrupted = isinstance(error, InterruptedRunError)
-            status: RunStatus = "interrupted" if interrupted else "failed"
-            self._left(self._report(status, error=str(error)))
+            self._complete()
+            report = self._checked(self._report("succeeded"))
+        except BaseException as error:
+            failed = self._report(status_by(error), line_of(error))
+            leave_report(self._layers.workspace, failed)
             raise
-        report = self._report("succeeded", expected=expected, stored=stored)
+        write_report(self._layers.workspace, report)
+        return report
+
+    def _checked(self, report: RunReport) -> RunReport:
+        """The report, ``partial`` when some records have no copy.
+
+        Raises:
+            CountsMismatchError: the other store does not count what was copied.
+        """
         if report.problems():
-            failed = replace(report, status="failed", error=report.problems()[0])
-            raise CountsMismatchError(self._left(failed).error, hint="run the same command again")
-        return self._left(replace(report, status="partial") if self._say_not_copied() else report)
+            raise CountsMismatchError(report.problems()[0], hint="run the same command again")
+        return replace(report, status="partial") if self._say_not_copied() else report
 
     def _say_not_copied(self) -> bool:
         """Say which records have no copy, if there are any; those of earlier runs too."""
@@ -259,12 +269,8 @@ class _Copy:
             scanning=False,
         )
 
-    def _complete(self) -> tuple[int, int]:
-        """Compare all records with what was copied; then let readers see them.
-
-        Returns:
-            Records that there should be, and that there are.
-        """
+    def _complete(self) -> None:
+        """Compare all records with what was copied; then let readers see them, and count."""
         # The writers let go of the store: some have one owner at a time.
         self._dispatcher.add_pool(WRITE, [])
         store, collection = store_of(self._context.settings), self._context.collection
@@ -273,13 +279,11 @@ class _Copy:
             finish_collection(store, collection)
             if self._choices.alias and self._version.state == "published":
                 point_alias(store, self._context.settings.index, collection)
-            return records_applied(self._layers), store.count(collection)
+            self._expected, self._stored = records_applied(self._layers), store.count(collection)
         finally:
             store.close()
 
-    def _report(
-        self, status: RunStatus, *, error: str = "", expected: int = -1, stored: int = -1
-    ) -> RunReport:
+    def _report(self, status: RunStatus, error: str = "") -> RunReport:
         return RunReport(
             run=self._context.run,
             index=self._context.settings.index,
@@ -291,11 +295,7 @@ class _Copy:
             seconds=round(time.monotonic() - self._clock, 3),
             records=self._stage.counts + self._imported,
             writes=self._stage.writes,
-            live_records=expected,
-            stored_records=stored,
+            live_records=self._expected,
+            stored_records=self._stored,
             error=error,
         )
-
-    def _left(self, report: RunReport) -> RunReport:
-        write_report(self._layers.workspace, report)
-        return report

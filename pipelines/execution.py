@@ -16,8 +16,8 @@ from embedmill.executor import Executor
 from embedmill.gate import GateResult
 from embedmill.lease import Lease
 from embedmill.manifest import IndexVersion
-from embedmill.run_context import RunContext, utc_now
-from embedmill.run_report import Pipeline, RunReport, RunStatus
+from embedmill.run_context import RunContext
+from embedmill.run_report import RunReport, RunStatus
 from embedmill.source import Split
 from embedmill.visibility import require_visible
 from embedmill.work_left import confirmed_in_line
@@ -28,7 +28,7 @@ from pipelines.embed_stage import EMBED, EmbedStage
 from pipelines.faults import FaultPolicy
 from pipelines.intake import Intake
 from pipelines.job_stage import JobStage, embed_stage
-from pipelines.pools import add_pools, pool_sizes
+from pipelines.pools import PoolSizes, add_pools
 from pipelines.recognition import known_shards
 from pipelines.run_options import InterruptedRunError, Progress, RunOptions
 from pipelines.scan import SHARD, Scan
@@ -52,20 +52,29 @@ class Execution:
         context: RunContext,
         executor: Executor,
         options: RunOptions,
-        pipeline: Pipeline,
         lease: Lease,
+        begun: Beginning,
+        sizes: PoolSizes,
         *,
         small: SmallRun | None = None,
-        begun: Beginning | None = None,
     ) -> None:
-        """Do nothing yet. With ``begun`` go on with the run of one that has outgrown ``small``."""
+        """Do nothing yet.
+
+        Args:
+            context: of the run.
+            executor: runs its workers.
+            options: of the run.
+            lease: that it holds.
+            begun: when it began; with segments: it goes on with one that has outgrown ``small``.
+            sizes: of its pools.
+            small: what it may do at most.
+        """
         self._context = context
         self._lease = lease
         self._options = options
-        self._sizes = sizes = pool_sizes(context.settings, executor, context.embedding)
-        self._pipeline = pipeline
+        self._sizes = sizes
         self._small = small
-        self.begun = begun or Beginning(utc_now(), time.monotonic())
+        self.begun = begun
         self._layers = Layers(context)
         self.executor = executor
         self._faults = FaultPolicy(executor, options.clock)
@@ -88,6 +97,7 @@ class Execution:
         self._documents = DocumentCounts()
         self._standing = Standing(-1, -1)
         self._stored = -1
+        self._recorded = -1
 
     @property
     def _scanning(self) -> bool:
@@ -213,7 +223,12 @@ class Execution:
             raise deletions.refusal
 
     def count(self) -> None:
-        """Ask the store how many records it has, and the ledgers how many documents."""
+        """Ask the store how many records it has, and the ledgers how many documents.
+
+        It is noted for :meth:`report`: a run that fails when its workspace is out of reach has one.
+        """
+        records = self._layers.applied.records_at
+        self._recorded = sum(records(*last) for last in self._apply.last_applied.items())
         self._stored = cast(int, self._ask((WRITE, 0), "count"))
         workers = range(self._sizes.shard_workers)
         held = [cast(Standing, self._ask((SHARD, w), "standing")) for w in workers]
@@ -255,7 +270,7 @@ class Execution:
             run=self._context.run,
             index=self._context.settings.index,
             version=self._context.version,
-            pipeline=self._pipeline,
+            pipeline=self.begun.pipeline,
             executor=self.executor.name,
             status=status,
             started=self.begun.at,
@@ -266,7 +281,7 @@ class Execution:
             rate=self._embed.rate,
             writes=self._apply.writes,
             live_documents=self._standing.documents,
-            live_records=self._live_records() if self._stored >= 0 else -1,
+            live_records=self._recorded,
             stored_records=self._stored,
             lacking_records=self._lacking_records(),
             read_bytes=self._scan.size.read_bytes if self._scan else 0,
@@ -284,12 +299,8 @@ class Execution:
 
     def _lacking_records(self) -> int:
         # Beside a build others cut chunks, which it takes up when it is published.
-        counted = self._standing.chunks >= 0 and self._pipeline in {"ingest", "replay"}
-        return self._standing.chunks - self._live_records() if counted else -1
-
-    def _live_records(self) -> int:
-        records = self._layers.applied.records_at
-        return sum(records(*last) for last in self._apply.last_applied.items())
+        counted = self._standing.chunks >= 0 and self.begun.pipeline in {"ingest", "replay"}
+        return self._standing.chunks - self._recorded if counted else -1
 
     def drain(self) -> None:
         """Run until nothing is left to do.

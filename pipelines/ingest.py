@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -32,7 +32,6 @@ from embedmill.run_context import RunContext, utc_now, who
 from embedmill.run_report import (
     Pipeline,
     RunReport,
-    RunStatus,
     line_of,
     read_reports,
     start_run,
@@ -44,10 +43,11 @@ from embedmill.versioning import begin_version, version_for_ingest, version_for_
 from embedmill.workspace import LocalWorkspace
 from pipelines.adding_up import require_sums
 from pipelines.execution import Execution
-from pipelines.run_options import InterruptedRunError, RunOptions
-from pipelines.small_run import OutgrownError, SmallRun
+from pipelines.failed_runs import leave_report, status_by
+from pipelines.pools import PoolSizes, pool_sizes
+from pipelines.run_options import RunOptions
+from pipelines.small_run import Beginning, OutgrownError, SmallRun
 
-log = logging.getLogger(__name__)
 # Of the pipelines that have an execution.
 _EMBEDDING = {"ingest", "replay", "reembed"}
 
@@ -146,17 +146,23 @@ class OpenVersion:
 
     def execution(self, executor: Executor, small: SmallRun | None = None) -> Execution:
         """Start a run on it; one that is more than ``small`` goes on over ``options.larger``."""
+        begun = Beginning(self._pipeline, utc_now(), time.monotonic())
+        # First what may be refused, a cluster that does not answer for instance: no run was begun.
+        by_jobs, sizes = self._by_jobs(), self._pool_sizes(executor)
         run = start_run(
             self._workspace,
             self._settings.index,
-            utc_now(),
+            begun.at,
             pipeline=self._pipeline,
             version=self._version.name,
         )
-        self.context = replace(self.context, run=run, by_jobs=self._by_jobs())
+        self.context = replace(self.context, run=run, by_jobs=by_jobs)
         return Execution(
-            self.context, executor, self._options, self._pipeline, self._lease, small=small
+            self.context, executor, self._options, self._lease, begun, sizes, small=small
         )
+
+    def _pool_sizes(self, executor: Executor) -> PoolSizes:
+        return pool_sizes(self._settings, executor, self._version.embedding)
 
     def _by_jobs(self) -> bool:
         """Whether jobs embed: where the settings ask for none, as long as earlier ones are open."""
@@ -210,9 +216,8 @@ class OpenVersion:
         self._options.on_notice(f"{outgrown}: starting workers (--local goes on without)")
         # A worker may hold a store that has one owner.
         execution.executor.close()
-        return Execution(
-            self.context, larger, self._options, self._pipeline, self._lease, begun=execution.begun
-        )
+        sizes = self._pool_sizes(larger)
+        return Execution(self.context, larger, self._options, self._lease, execution.begun, sizes)
 
     def _jobs(self) -> Sequence[dict[str, Any]]:
         """Embedding jobs of the version that have ended, oldest first."""
@@ -228,18 +233,11 @@ class OpenVersion:
         return replace(report, jobs=tuple(ended), unneeded_jobs=tuple(useless))
 
     def _report_failure(self, execution: Execution, error: BaseException) -> None:
-        # A bug, here or in a worker, as well: the run has ended, and its report says so.
-        interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
-        status: RunStatus = "interrupted" if interrupted else "failed"
-        report = execution.report(status, error=line_of(error))
-        # The run's own error matters more: a disk that is full takes no report, and from one that
-        # is gone, or lacks a part, no jobs can be read.
+        report = execution.report(status_by(error), error=line_of(error))
+        # From a workspace that is gone, or lacks a part, no jobs can be read.
         with suppress(EmbedmillError):
             report = self._with_jobs(report)
-        try:
-            write_report(self._workspace, report)
-        except EmbedmillError as problem:
-            log.warning("no report was written: %s", problem)
+        leave_report(self._workspace, report)
 
     def _may_compact(self, report: RunReport) -> bool:
         """Whether the chunks are this run's alone: what is built beside it reads them as well."""

@@ -12,6 +12,7 @@ from embedmill.run_context import utc_now
 from embedmill.run_report import Pipeline, RunReport, RunStatus, line_of, start_run, write_report
 from embedmill.settings import Settings
 from embedmill.vector_store import VectorStore
+from pipelines.failed_runs import leave_report, status_by
 
 
 @contextmanager
@@ -40,8 +41,8 @@ def _reported(settings: Settings, pipeline: Pipeline, version: IndexVersion) -> 
     now, clock = utc_now(), time.monotonic()
     run = start_run(workspace, settings.index, now, pipeline=pipeline, version=version.name)
 
-    def leave(status: RunStatus, error: str = "") -> None:
-        report = RunReport(
+    def report(status: RunStatus, error: str = "") -> RunReport:
+        return RunReport(
             run=run,
             index=settings.index,
             version=version.name,
@@ -52,13 +53,10 @@ def _reported(settings: Settings, pipeline: Pipeline, version: IndexVersion) -> 
             seconds=round(time.monotonic() - clock, 3),
             error=error,
         )
-        write_report(workspace, report)
 
     try:
         yield run
     except BaseException as error:
-        # A bug, or Ctrl-C, as well: without a report it would pass for killed.
-        interrupted = isinstance(error, KeyboardInterrupt)
-        leave("interrupted" if interrupted else "failed", line_of(error))
+        leave_report(workspace, report(status_by(error), line_of(error)))
         raise
-    leave("succeeded")
+    write_report(workspace, report("succeeded"))

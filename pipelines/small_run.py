@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from embedmill.run_report import Pipeline
 from pipelines.scan import Scan
 
 # One process finds some 50 MB of small documents unchanged in a second: this takes no longer than
@@ -14,14 +15,16 @@ _READ_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """When a run began, and with what; it stays when the run moves to another executor.
+    """What was begun, when, and with what; it stays when the run moves to another executor.
 
     Attributes:
+        pipeline: that is run.
         at: UTC, ISO 8601.
         clock: monotonic seconds.
         segments: by shard, the number of the first segment that the run may commit.
     """
 
+    pipeline: Pipeline
     at: str
     clock: float
     segments: Mapping[int, int] = field(default_factory=dict)

@@ -291,3 +291,18 @@ def test_a_store_is_known_by_its_address_alone(tmp_path):
     assert one == same
     assert one.id != other.id
     assert str(one) == f"qdrant_embedded at {tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), "interrupted"), (ZeroDivisionError(), "failed")]
+)
+def test_a_copy_that_ends_by_a_bug_or_at_a_key_leaves_a_report(copied, monkeypatch, error, status):
+    def count(*_):
+        raise error
+
+    copied.index.ingest(TEXTS)
+    monkeypatch.setattr(MemoryStore, "count", count)
+    with pytest.raises(type(error)):
+        copied.copy()
+    _run, report = next(read_reports(copied.index.workspace, "small"))
+    assert (report.pipeline, report.status) == ("copy", status)

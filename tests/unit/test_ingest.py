@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.assembly import store_of
 from embedmill.document import record_id
 from embedmill.errors import (
@@ -14,6 +15,7 @@ from embedmill.errors import (
     DamagedFileError,
     RefusedError,
     StopRunError,
+    TransientError,
 )
 from embedmill.executor import InlineExecutor
 from embedmill.run_report import read_reports
@@ -101,6 +103,43 @@ def test_a_run_that_ends_by_a_bug_leaves_a_report_as_well(small_index):
     assert "0123456789" not in report.error
     del index.wrappers["embedder"]
     assert index.ingest().status == "succeeded"
+
+
+class NoCluster(InlineExecutor):
+    """A cluster that does not answer, as an executor finds out when it is asked its first thing."""
+
+    @property
+    def cores(self):
+        raise RefusedError("no Ray cluster answers")
+
+
+def test_a_cluster_that_does_not_answer_has_begun_no_run(small_index):
+    index = small_index()
+    with pytest.raises(RefusedError, match="no Ray cluster answers"):
+        index.ingest({"a": words(4)}, NoCluster())
+    assert list(read_reports(index.workspace, "small")) == []
+
+
+def test_a_run_that_fails_when_its_records_are_out_of_reach_says_why_and_leaves_a_report(
+    small_index, monkeypatch
+):
+    def fail(*_):
+        raise CountsMismatchError("the run's own")
+
+    def no_answer(*_):
+        raise TransientError("no answer")
+
+    def fail_and_be_out_of_reach(*_):
+        monkeypatch.setattr(AppliedLayer, "records_at", no_answer)
+        fail()
+
+    index = small_index()
+    monkeypatch.setattr("pipelines.ingest.require_sums", fail_and_be_out_of_reach)
+    with pytest.raises(CountsMismatchError, match="the run's own"):
+        index.ingest({"a": words(4)})
+    _run, report = next(read_reports(index.workspace, "small"))
+    assert (report.status, report.error) == ("failed", "the run's own")
+    assert report.live_records == report.stored_records == 1
 
 
 def test_of_two_equal_documents_exactly_the_removed_one_goes(small_index):

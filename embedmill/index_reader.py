@@ -29,7 +29,7 @@ from embedmill.vector_store import Hit
 from embedmill.version_embedder import embedder_for
 
 log = logging.getLogger(__name__)
-# How old the reader's knowledge of the manifest may be; a look costs a listing and a read.
+# How old the reader's knowledge of the manifest may be; a look costs a listing and two reads.
 REFRESH_S = 5.0
 # Providers whose embedder any number of threads may ask; a model in this process, and what other
 # packages bring, takes one caller at a time.

@@ -2,20 +2,31 @@
 
 The newest file is the truth; it holds all versions. Committing means creating the next number, and
 losing that race means that somebody else was first.
+
+Without its newest file a log looks like one that is a step shorter. So each commit also leaves a
+copy of itself elsewhere, which tells that there was one, and what it said.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-from embedmill.errors import ManifestConflictError, RefusedError
+from embedmill.errors import (
+    DamagedFileError,
+    ManifestConflictError,
+    RefusedError,
+    StopRunError,
+    TransientError,
+)
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
 from embedmill.sealed_json import newer_format, require_known, sealed, unsealed
 from embedmill.workspace import Workspace, create_once, require
 
+log = logging.getLogger(__name__)
 VersionState = Literal["building", "ready", "published", "retired", "failed"]
 FORMAT = "1"
 # Others commit between our reading and our commit; that many times in a row is no accident.
@@ -149,29 +160,56 @@ class Manifest:
     def __init__(self, workspace: Workspace, index: str) -> None:
         self._workspace = workspace
         self._folder = f"indexes/{index}/manifest"
+        self._copy_path = f"indexes/{index}/manifest-copy.json"
+        self._told = 0
 
     def read(self) -> ManifestState:
-        """The newest state.
+        """The newest state, also where the newest file is lost, or is not listed yet.
 
         Raises:
-            DamagedFileError: the newest file is torn.
+            DamagedFileError: the newest file is torn, and the copy does not have what it said.
             NewerFormatError: a newer embedmill wrote it.
         """
-        numbers = [
+        copy = self._copy()
+        listed = [
             int(match.group(1))
             for entry in self._workspace.list(self._folder)
             if (match := re.search(r"(?:^|/)(\d{8})\.json$", entry.path))
         ]
-        if not numbers:
+        number = max([*listed, copy.get("number", 0)], default=0)
+        if not number:
             return ManifestState(0, ())
-        path = self._path(max(numbers))
-        body = unsealed(require(self._workspace, path), path)
+        path = self._path(number)
+        try:
+            body = unsealed(require(self._workspace, path), path)
+        except DamagedFileError as error:
+            if copy.get("number") != number:
+                raise
+            self._tell(number, error)
+            body = copy
         if body["format"] != FORMAT:
             raise newer_format(path, f"format {body['format']}")
         for record in body["versions"]:
             require_known(IndexVersion, record, path)
         versions = tuple(IndexVersion.from_json(record) for record in body["versions"])
-        return ManifestState(max(numbers), versions)
+        return ManifestState(number, versions)
+
+    def _copy(self) -> dict[str, Any]:
+        """The body of the newest file that was copied; empty when there is none."""
+        data = self._workspace.read(self._copy_path)
+        try:
+            return {} if data is None else unsealed(data, self._copy_path)
+        except DamagedFileError as error:
+            log.warning("%s; the next commit makes it again", error)
+            return {}
+
+    def _tell(self, number: int, error: DamagedFileError) -> None:
+        # A reader comes here every few seconds.
+        if self._told != number:
+            self._told = number
+            log.warning(
+                "%s; what it said is taken from %s, nothing is lost", error, self._copy_path
+            )
 
     def commit(self, version: IndexVersion, expected_parent: ManifestState) -> ManifestState:
         """Add or replace one version on top of the state that the caller has read.
@@ -188,12 +226,20 @@ class Manifest:
         ]
         versions = tuple(sorted([*others, version], key=lambda v: v.number))
         number = expected_parent.number + 1
-        body = {"format": FORMAT, "number": number, "versions": [asdict(v) for v in versions]}
-        if not create_once(self._workspace, self._path(number), sealed(body)):
+        data = sealed(
+            {"format": FORMAT, "number": number, "versions": [asdict(v) for v in versions]}
+        )
+        if not create_once(self._workspace, self._path(number), data):
             raise ManifestConflictError(
                 f"another process has committed number {number} to the manifest of this index",
                 hint="run the same command again",
             )
+        try:
+            # Of two at once the earlier commit may come last: then the copy is a step behind.
+            self._workspace.replace(self._copy_path, data)
+        except (StopRunError, TransientError) as error:
+            # It is committed.
+            log.warning("the manifest's copy was not written: %s", error)
         return ManifestState(number, versions)
 
     def update(

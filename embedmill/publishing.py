@@ -137,6 +137,35 @@ def mirror(manifest: Manifest, store: VectorStore, index: str) -> bool:
     )
 
 
+def require_known_alias(state: ManifestState, target: str | None, alias: str) -> None:
+    """Refuse to take readers away from where this manifest has never sent them.
+
+    An alias may lag behind the manifest and never runs ahead of it, unless the newest is lost.
+
+    Args:
+        state: of the manifest.
+        target: of the alias, or None.
+        alias: its name.
+
+    Raises:
+        RefusedError: somebody else has sent them there, or part of the manifest is lost.
+    """
+    published = state.published
+    if target is None or published is None:
+        return
+    if any(v.collection == target and v.published for v in state.versions):
+        return
+    raise RefusedError(
+        f"readers of the store's alias {alias!r} see collection {target!r}, which this workspace "
+        "has never published: it is older than the store, or another workspace has an index of "
+        "this name in it",
+        code="foreign-alias",
+        hint="restore the newest state of the workspace, or give one of the two another `index` or "
+        f"store; to take readers to {published.name} of this one all the same: embedmill publish "
+        f"{published.number} -c SETTINGS",
+    )
+
+
 def point_alias(store: VectorStore, alias: str, collection: str) -> None:
     """Let an alias point at a collection, if it does not already."""
     if store.alias_target(alias) != collection:

@@ -84,7 +84,26 @@ class ChunkLayer:
     def __init__(self, workspace: Workspace, index: str, chunking_id: str, run: str = "") -> None:
         self._workspace = workspace
         self._folder = f"indexes/{index}/chunks/{chunking_id}"
+        self._vectors = f"indexes/{index}/vectors/{chunking_id}"
         self._run = run
+
+    def complete(self) -> dict[int, list[int]]:
+        """See :meth:`committed`; for whoever takes these segments for all that there are.
+
+        One that is missing behind all others leaves no gap. What was made of it, under whichever
+        embedding recipe, tells.
+
+        Raises:
+            DamagedFileError: the vectors of one that is missing are there.
+        """
+        found = self.committed()
+        paths = [entry.path for entry in self._workspace.list(self._vectors)]
+        for shard, numbers in numbers_in(paths, r"\.parquet").items():
+            last = numbers[-1]
+            # Others may have committed it, or folded it away, since.
+            if last > _last(found.get(shard)) and last > _last(self.committed_of(shard)):
+                require(self._workspace, self._docs_path(SegmentKey(shard, last)))
+        return found
 
     def committed(self) -> dict[int, list[int]]:
         """Numbers of the committed segments of every shard, ascending.
@@ -215,3 +234,7 @@ class ChunkLayer:
 
     def _docs_path(self, key: SegmentKey) -> str:
         return f"{self._folder}/{key}.docs.parquet"
+
+
+def _last(numbers: Sequence[int] | None) -> int:
+    return numbers[-1] if numbers else -1

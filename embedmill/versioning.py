@@ -103,12 +103,31 @@ def version_for_reembed(
 def begin_version(
     workspace: Workspace, manifest: Manifest, index: str, version: IndexVersion
 ) -> ManifestState:
-    """The manifest's state with this version in it; one that it does not have yet is begun."""
+    """The manifest's state with this version in it; one that it does not have yet is begun.
+
+    Raises:
+        RefusedError: there was a version of this number, of which the manifest knows nothing.
+    """
     state = manifest.read()
     if version.number in {known.number for known in state.versions}:
         return state
+    _require_unused(workspace, index, version)
     finish_pruning(workspace, index, state, version.chunking)
     return manifest.commit(version.noted("begun", at=version.created, by=who()), state)
+
+
+def _require_unused(workspace: Workspace, index: str, version: IndexVersion) -> None:
+    """What was applied under another recipe would count as applied under this one."""
+    applied = f"indexes/{index}/applied/{version.collection}"
+    if any(True for _ in workspace.list(applied)):
+        raise RefusedError(
+            f"records were written to {version.collection} before, but the manifest of index "
+            f"{index!r} does not know {version.name}: its newest files are lost",
+            code="manifest-lost",
+            hint=f"restore indexes/{index}/manifest from a copy of the workspace; where there is "
+            f"none, delete {applied} and, in the store, collection {version.collection}: the new "
+            f"{version.name} uses what is cut and embedded already",
+        )
 
 
 def built_version(settings: Settings, state: ManifestState, wanted: Recipes) -> IndexVersion | None:

@@ -39,8 +39,12 @@ class WorkLeft:
 
 
 def work_left(workspace: Workspace, index: str, version: IndexVersion) -> WorkLeft:
-    """Compare the layers of a version."""
-    chunks = ChunkLayer(workspace, index, version.chunking.id).committed()
+    """Compare the layers of a version.
+
+    Raises:
+        DamagedFileError: the documents of a segment are gone.
+    """
+    chunks = ChunkLayer(workspace, index, version.chunking.id).complete()
     vectors = VectorLayer.of_version(workspace, index, version).committed()
     applied = AppliedLayer(workspace, index, version.collection).committed()
 

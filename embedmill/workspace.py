@@ -76,7 +76,10 @@ class Workspace(Protocol):
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put a file whole, in one step, whatever was there. For heartbeats only."""
+        """Put a file whole, in one step, whatever was there.
+
+        Only for what may be a step behind: heartbeats, the copy of the manifest.
+        """
         ...
 
     def read(self, path: str) -> bytes | None:

@@ -184,7 +184,7 @@ class _Copy:
     def run(self) -> RunReport:
         """Copy, compare, send readers there, leave a report however it ends."""
         try:
-            committed = self._layers.chunks.committed()
+            committed = self._layers.chunks.complete()
             require_vectors(self._layers, committed)
             self._begin(committed)
             self._fill(committed)

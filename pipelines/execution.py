@@ -15,7 +15,8 @@ from embedmill.counts import DocumentCounts
 from embedmill.executor import Executor
 from embedmill.gate import GateResult
 from embedmill.lease import Lease
-from embedmill.manifest import IndexVersion
+from embedmill.manifest import IndexVersion, ManifestState
+from embedmill.publishing import require_known_alias
 from embedmill.run_context import RunContext
 from embedmill.run_report import RunReport, RunStatus
 from embedmill.source import Split
@@ -130,7 +131,9 @@ class Execution:
             How many segments were left.
         """
         require_visible(self.executor, self._context, splits)
-        committed = self._layers.chunks.committed()
+        chunks = self._layers.chunks
+        # Documents that are lost come back with the source; without it nobody misses them.
+        committed = chunks.committed() if splits else chunks.complete()
         if not self.begun.segments:
             shards = range(self._context.settings.shard_count)
             starts = {s: committed[s][-1] + 1 if s in committed else 0 for s in shards}
@@ -142,7 +145,7 @@ class Execution:
             self._ask((WRITE, 0), "prepare")
         for worker in range(self._sizes.shard_workers if copied else 0):
             self._ask((SHARD, worker), "finish_copies")
-        applied = confirmed_in_line(self._layers.chunks, self._layers.applied, mend=fill)
+        applied = confirmed_in_line(chunks, self._layers.applied, mend=fill)
         if rebuild:
             self._intake.survey.read(committed)
         elif fill:
@@ -255,8 +258,14 @@ class Execution:
         found = self._ask((WRITE, 0), "first_gates", version, texts, answers)
         return cast(Sequence[GateResult], found)
 
-    def mirror(self) -> None:
-        """Let the index's alias point at the version's collection."""
+    def mirror(self, state: ManifestState) -> None:
+        """Let the index's alias point at the version's collection.
+
+        Raises:
+            RefusedError: it points where no version of this manifest ever was.
+        """
+        target = cast(str | None, self._ask((WRITE, 0), "alias_target"))
+        require_known_alias(state, target, self._context.settings.index)
         self._ask((WRITE, 0), "mirror")
 
     def tidy(self) -> None:

@@ -274,7 +274,7 @@ class OpenVersion:
             raise refusal
         published = self._state.published
         if published is not None and published.number == self._version.number:
-            execution.mirror()
+            execution.mirror(self._state)
             if first or self._settings.hooks:
                 self._tell()
         return report

@@ -8,7 +8,7 @@ from embedmill.assembly import workspace_of
 from embedmill.lease import Lease, LeaseName, take_lease
 from embedmill.manifest import Manifest, ManifestState
 from embedmill.pruning import Pruned, Pruner, give_up, prunable
-from embedmill.publishing import mirror
+from embedmill.publishing import mirror, require_known_alias
 from embedmill.run_context import utc_now, who
 from embedmill.settings import Settings
 from pipelines.run_options import RunOptions
@@ -30,7 +30,8 @@ def prune(
         dry_run: say what would go, change nothing.
 
     Raises:
-        RefusedError: nothing is published, or the version is in use.
+        RefusedError: nothing is published, the version is in use, or readers see a collection of
+            which the manifest knows nothing.
         IndexLockedError: a run or a build goes on.
     """
     workspace = workspace_of(settings)
@@ -54,6 +55,7 @@ def prune(
         assert state.published is not None
         with short_run(settings, "prune", state.published) as (run, store):
             # A store refuses to drop what its alias points at: that must not lag.
+            require_known_alias(state, store.alias_target(settings.index), settings.index)
             mirror(manifest, store, settings.index)
             pruner = Pruner(workspace, settings.index, manifest, store)
             files = pruner.prune(chosen.versions, at=utc_now(), by=who(), run=run)

@@ -15,14 +15,17 @@ from embedmill.errors import DamagedFileError, RefusedError
 from embedmill.executor import InlineExecutor
 from embedmill.manifest import Manifest
 from embedmill.run_report import read_reports
+from embedmill.settings import MemoryStoreSettings, QdrantEmbeddedSettings
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.rehearsal import made_up_texts
 from embedmill.vector_store import VectorBatch
 from embedmill.work_left import work_left
 from pipelines.audit import audit
 from pipelines.compact import compact
+from pipelines.copy import copy
 from pipelines.export import export
 from pipelines.ingest import ingest
+from pipelines.reembed import reembed
 from pipelines.run_options import RunOptions
 
 FINDINGS = 7
@@ -43,6 +46,22 @@ def run(settings):
     executor = InlineExecutor()
     try:
         return ingest(settings, executor)
+    finally:
+        executor.close()
+
+
+def rebuilt(settings):
+    executor = InlineExecutor()
+    try:
+        return reembed(settings, executor)
+    finally:
+        executor.close()
+
+
+def copied(settings, to):
+    executor = InlineExecutor()
+    try:
+        return copy(settings, to, executor, RunOptions())
     finally:
         executor.close()
 
@@ -236,15 +255,29 @@ def test_no_command_takes_an_index_for_whole_that_lacks_documents(built, nth, tm
     lost = [path for path in paths if "/s0000/" in path and path.endswith(".docs.parquet")][nth]
     data = workspace.read(lost)
     workspace.delete([lost])
+    version = Manifest(workspace, settings.index).read().newest
+    other = settings.embedder.model_copy(update={"dimension": 16})
+    swapped = settings.model_copy(update={"embedder": other})
     for command in (
         lambda: run(settings),
         lambda: audited(settings, repair=True),
         lambda: export(settings, str(tmp_path / "exported")),
+        lambda: copied(settings, MemoryStoreSettings(kind="memory", name=f"copy-{nth}")),
+        lambda: rebuilt(swapped),
+        lambda: work_left(workspace, settings.index, version),
     ):
         with pytest.raises(DamagedFileError, match=f"{lost} was committed and is missing"):
             command()
     assert_same_contents(contents_of(settings), before)
+    # A copy does not lose them either, after it had them.
     workspace.create(lost, data)
+    other = QdrantEmbeddedSettings(kind="qdrant_embedded", path=str(tmp_path / "other"))
+    copied(settings, other)
+    workspace.delete([lost])
+    with pytest.raises(DamagedFileError, match=f"{lost} was committed and is missing"):
+        copied(settings, other)
+    workspace.create(lost, data)
+    assert copied(settings, other).records.upserted == 0
     assert run(settings).records.upserted == 0
     assert audited(settings).clean
 

@@ -10,6 +10,8 @@ from embedmill.errors import (
     ManifestConflictError,
     NewerFormatError,
     RefusedError,
+    StopRunError,
+    TransientError,
 )
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.recipe import ChunkingRecipe, EmbeddingRecipe
@@ -20,6 +22,7 @@ CHUNKING = ChunkingRecipe("text", 1, "lib 1", "words", 256, 24, "refuse", "p1")
 EMBEDDING = EmbeddingRecipe(
     "hashing", "hashing", "r1", 8, "float32", True, "d: ", "q: ", 512, "cosine"
 )
+COPY = "indexes/an-index/manifest-copy.json"
 
 
 def version(number, state="building", **more):
@@ -113,7 +116,8 @@ def test_a_damaged_newest_file_is_an_error_and_never_an_older_truth(workspace, m
     state = manifest.commit(version(1, "published"), manifest.read())
     manifest.commit(version(2, "published"), state)
     newest = max(workspace.files)
-    workspace.files[newest] = damage(workspace.files[newest])
+    for path in (newest, COPY):
+        workspace.files[path] = damage(workspace.files[path])
     with pytest.raises(DamagedFileError, match=newest) as caught:
         manifest.read()
     assert "restore it" in caught.value.hint
@@ -125,8 +129,63 @@ def test_an_edited_manifest_is_not_believed(workspace, manifest):
     record = json.loads(workspace.files[path])
     record["body"]["versions"][0]["state"] = "published"
     workspace.files[path] = json.dumps(record).encode()
+    assert manifest.read().versions[0].state == "building"
+    del workspace.files[COPY]
     with pytest.raises(DamagedFileError):
         manifest.read()
+
+
+@pytest.mark.parametrize("lose", [dict.pop, lambda files, path: files.update({path: b"{torn"})])
+def test_a_newest_file_that_is_lost_is_said_once_and_its_copy_goes_on(
+    workspace, manifest, caplog, lose
+):
+    state = manifest.commit(version(1, "published"), manifest.read())
+    state = manifest.commit(version(2, "published"), state)
+    lose(workspace.files, "indexes/an-index/manifest/00000002.json")
+    assert manifest.read() == state
+    assert manifest.read() == state
+    assert caplog.text.count("00000002.json") == 1
+    assert f"taken from {COPY}" in caplog.text
+    # What comes next stands on it.
+    after = manifest.amend(1, lambda v: replace(v, pruned="today"))
+    assert (after.number, after.published.number) == (3, 2)
+
+
+def test_a_newest_file_that_is_not_listed_yet_is_read_all_the_same(workspace, manifest, caplog):
+    state = manifest.commit(version(1), manifest.read())
+    state = manifest.commit(version(1, "published"), state)
+    listing = list(workspace.list("indexes/an-index/manifest"))
+    workspace.list = lambda _: iter(listing[:1])
+    assert manifest.read() == state
+    assert not caplog.text
+
+
+def test_a_copy_that_is_a_step_behind_hides_no_newer_file(workspace, manifest):
+    state = manifest.commit(version(1), manifest.read())
+    behind = workspace.files[COPY]
+    state = manifest.commit(version(1, "published"), state)
+    workspace.files[COPY] = behind
+    assert manifest.read() == state
+
+
+@pytest.mark.parametrize("error", [StopRunError("disk full"), TransientError("no answer")])
+def test_what_is_committed_stands_though_its_copy_could_not_be_written(
+    workspace, manifest, caplog, error
+):
+    def refused(path, data):
+        raise error
+
+    workspace.replace = refused
+    state = manifest.commit(version(1), manifest.read())
+    assert manifest.read() == state
+    assert str(error) in caplog.text
+
+
+def test_a_torn_copy_keeps_nobody_from_the_files(workspace, manifest, caplog):
+    state = manifest.commit(version(1), manifest.read())
+    workspace.files[COPY] = b"{torn"
+    assert manifest.read() == state
+    assert COPY in caplog.text
 
 
 def test_other_files_beside_the_manifest_are_no_commits(workspace, manifest):

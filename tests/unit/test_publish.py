@@ -77,6 +77,50 @@ def test_publishing_again_changes_nothing_but_a_mirror_that_lags(index):
     assert index.manifest.number == number
 
 
+def lose_newest_commits(index, count):
+    """As a copy of the workspace of some time ago has them."""
+    paths = sorted(e.path for e in index.workspace.list("indexes/small/manifest"))
+    index.workspace.delete([*paths[-count:], "indexes/small/manifest-copy.json"])
+
+
+def test_a_publication_whose_commit_is_lost_is_no_step_back_for_readers(index):
+    index.publish()
+    newest = max(e.path for e in index.workspace.list("indexes/small/manifest"))
+    index.workspace.delete([newest])
+    assert index.ingest().version == "v2"
+    assert (states(index), alias(index)) == (["retired", "published"], "small--v2")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_sync_takes_no_readers_from_where_its_manifest_never_sent_them(index, known):
+    index.publish()
+    index.swap(embedder=OLD)
+    lose_newest_commits(index, 1 if known else 3)
+    with pytest.raises(RefusedError, match="'small--v2', which this workspace has never") as caught:
+        index.ingest()
+    assert "embedmill publish 1 -c SETTINGS" in caught.value.hint
+    with pytest.raises(RefusedError, match="has never published"), index.seams():
+        prune(index.settings, RunOptions(sleep=index.clock.sleep))
+    assert alias(index) == "small--v2"
+    # Whoever knows better says so.
+    index.publish(1)
+    assert alias(index) == "small--v1"
+    assert index.ingest().status == "succeeded"
+
+
+def test_a_version_that_the_manifest_forgot_is_not_begun_over_its_records(index):
+    lose_newest_commits(index, 2)
+    with pytest.raises(RefusedError, match="the manifest of index 'small' does not know v2") as why:
+        index.reembed()
+    assert why.value.code == "manifest-lost"
+    assert "delete indexes/small/applied/small--v2" in why.value.hint
+    paths = [e.path for e in index.workspace.list("indexes/small/applied/small--v2")]
+    index.workspace.delete(paths)
+    store_of(index.settings).drop_collection("small--v2")
+    report = index.reembed()
+    assert (report.version, report.stored_records) == ("v2", 2)
+
+
 def test_what_syncs_brought_since_is_taken_in_before(index):
     index.swap(embedder=OLD)
     index.ingest({**TEXTS, "c": "more"})

@@ -193,12 +193,15 @@ class Dispatcher:
         what = (method.replace("_", " "), "{} worker {}".format(*address))
         while True:
             try:
-                return self.ask(address, method, *arguments)
+                answer = self.ask(address, method, *arguments)
             except WorkerDiedError:
                 continue
             except (TransientError, OutcomeUnknownError) as error:
                 again = self._faults.wait_before_retry(what, Done(0, error=error))
                 sleep(max(0.0, again - self._faults.clock()))
+            else:
+                self._faults.went_well(what)
+                return answer
 
     def _attributed(
         self, ticket: int, call: _Outstanding, error: WorkerDiedError

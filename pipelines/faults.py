@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # Deaths of workers without a commit between them that end a run: at least ten, since a preempted
 # cluster loses many at once, and three rounds of a whole pool.
 MIN_DEATHS = 10
-# A transient failure of one call that has lasted through this many tries is not transient.
+# A transient failure of one call that has lasted through this many tries in a row is not transient.
 MAX_TRIES = 8
 
 
@@ -66,6 +66,10 @@ class FaultPolicy:
         """Replace a worker that lives but whose memory no longer agrees with the workspace."""
         died = WorkerDiedError(str(error), code=error.code, running=False)
         self.worker_died(pool, worker, pool_size, died)
+
+    def went_well(self, what: tuple[str, object]) -> None:
+        """A call that is made time and again has succeeded: what failed before has passed."""
+        self._tries.pop(what, None)
 
     def wait_before_retry(self, what: tuple[str, object], done: Done) -> float:
         """Decide on a call that failed without its worker dying.

@@ -26,6 +26,8 @@ from pipelines.run_options import RunOptions
 _OFFERED_AT_ONCE = 64
 # Between two questions to the runner at least, whatever it says.
 _PAUSE_S = 0.2
+# What a question to the runner is called when it fails.
+_ASKING = "progress", "the embedding jobs"
 
 
 def embed_stage(
@@ -161,6 +163,7 @@ class JobStage:
             return
         advanced: JobsAdvanced = done.value
         self._faults.committed()
+        self._faults.went_well(_ASKING)
         self.jobs = advanced.jobs
         self.rate += advanced.rate
         self._flushed = flush
@@ -179,9 +182,7 @@ class JobStage:
 
     def _start_anew(self, done: Done) -> None:
         """The runner was interrupted between two records: a new one reads them all."""
-        self._not_before = self._faults.wait_before_retry(
-            ("embedding jobs of", "the provider"), done
-        )
+        self._not_before = self._faults.wait_before_retry(_ASKING, done)
         self._dispatcher.discard((EMBED, 0), TransientError(str(done.error)))
         self._new = list(self._loans)
         self._flushed = False

@@ -262,3 +262,10 @@ def test_what_is_asked_again_in_vain_is_named_in_words():
         dispatcher.ask_again(("pool", 1), "begin_work", sleep=lambda _: None)
     assert "nobody answers" in str(stopped.value)
     assert "see whether what did not answer is there" in stopped.value.hint
+
+
+def test_what_is_asked_many_times_may_fail_in_between_as_often_as_it_then_succeeds():
+    executor = ScriptedExecutor(accident=lambda call: None if call.turn % 2 else "fail")
+    dispatcher = dispatcher_over(executor)
+    for _ in range(20):
+        assert dispatcher.ask_again(("pool", 1), "say", "x", sleep=lambda _: None) == "x"

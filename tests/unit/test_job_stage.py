@@ -67,11 +67,12 @@ class Stage:
         self.embedded = []
         self.more = False
         executor = ScriptedExecutor(accident=accident)
-        self.dispatcher = Dispatcher(executor, FaultPolicy(executor, clock))
+        faults = FaultPolicy(executor, clock)
+        self.dispatcher = Dispatcher(executor, faults)
         self.dispatcher.add_pool(EMBED, [WorkerSpec(PlannedRunner, (self.provider,))])
         self.stage = JobStage(
             self.dispatcher,
-            FaultPolicy(executor, clock),
+            faults,
             self.embedded.append,
             more_to_come=lambda: self.more,
             wait=wait,
@@ -193,6 +194,15 @@ def test_a_runner_that_fails_for_ever_ends_the_run(clock):
     with pytest.raises(StopRunError) as stopped:
         made.run()
     assert stopped.value.code == "retries-exhausted"
+    assert "progress of the embedding jobs failed 8 times; the last time: no" in str(stopped.value)
+
+
+def test_a_runner_that_fails_now_and_then_is_asked_for_days(clock):
+    made = Stage(clock, Provider(questions=40))
+    made.provider.errors = [TransientError("no"), None] * 20
+    made.stage.add(KEYS[0])
+    made.run()
+    assert made.embedded == [KEYS[0]]
 
 
 def test_what_no_retry_mends_ends_the_run(clock):

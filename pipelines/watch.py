@@ -10,7 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from embedmill.assembly import workspace_of
-from embedmill.errors import OutcomeUnknownError, TransientError
+from embedmill.errors import (
+    EmbedmillError,
+    IndexLockedError,
+    OutcomeUnknownError,
+    StopRunError,
+    TransientError,
+)
 from embedmill.manifest import IndexVersion, Manifest
 from embedmill.publishing import version_before
 from embedmill.settings import Settings
@@ -117,6 +123,10 @@ def watch(
         clock: monotonic seconds.
         sleep: waits for so many seconds.
         check: runs the command with these variables; returns what went wrong, or nothing.
+
+    Raises:
+        StopRunError: readers should have been taken back, and could not be until the time was up.
+        RefusedError: there is no version to take them back to.
     """
     manifest = Manifest(workspace_of(settings), settings.index)
     variables = {
@@ -136,10 +146,14 @@ def watch(
         failed, in_a_row = (failed + 1, in_a_row + 1) if problem else (failed, 0)
         if problem:
             log.warning("check %d of %s failed: %s", checks, published.name, problem)
-        if in_a_row >= plan.failures and (back := _taken_back(settings, manifest, published)):
+        due = in_a_row >= plan.failures
+        back = _taken_back(settings, manifest, published) if due else None
+        if isinstance(back, Publication):
             return Watched(checks, failed, back, "rolled-back")
         rest = max(0.0, plan.every_s - (clock() - began))
         if clock() + rest > deadline:
+            if back is not None:
+                raise _left_there(published, in_a_row, back) from back
             return Watched(checks, failed, None, "time")
         sleep(rest)
 
@@ -156,11 +170,20 @@ def _is_overtaken(manifest: Manifest, published: IndexVersion) -> bool:
 
 def _taken_back(
     settings: Settings, manifest: Manifest, published: IndexVersion
-) -> Publication | None:
-    """The rollback; None when something does not answer: it waits for the next check."""
+) -> Publication | EmbedmillError:
+    """The rollback; or what hinders it for now, a sync that holds the store for instance."""
     try:
         back = version_before(manifest.read(), published)
         return rollback(settings, number=back.number, tells=False)
-    except (TransientError, OutcomeUnknownError) as error:
+    except (TransientError, OutcomeUnknownError, IndexLockedError) as error:
         log.warning("readers could not be taken back, tried again after the next check: %s", error)
-        return None
+        return error
+
+
+def _left_there(published: IndexVersion, checks: int, hindered: EmbedmillError) -> StopRunError:
+    return StopRunError(
+        f"the last {checks:,} checks of {published.name} failed, and readers could not be taken "
+        f"back within the time of the watch: {hindered}",
+        code="not-taken-back",
+        hint="readers still see it; take them back with: embedmill rollback -c SETTINGS",
+    )

@@ -6,8 +6,9 @@ import time
 import psutil
 import pytest
 
-from embedmill.errors import SettingsError, TransientError
+from embedmill.errors import IndexLockedError, SettingsError, StopRunError, TransientError
 from embedmill.manifest import Manifest
+from embedmill.vector_stores.build import open_store
 from pipelines.cli_options import seconds
 from pipelines.watch import WatchPlan, run_check, watch
 
@@ -117,6 +118,32 @@ def test_what_does_not_answer_for_a_moment_ends_no_watch(index, monkeypatch):
     done, _ = watched(index, [down_and_silent, "down", down_and_silent, "down"])
     assert (done.checks, done.ended) == (4, "rolled-back")
     assert index.manifest.published.number == 1
+
+
+def test_a_store_that_a_sync_holds_is_waited_for(index, monkeypatch):
+    held = iter([True, True])
+
+    def opened(settings, pace):
+        if next(held, False):
+            raise IndexLockedError("a sync has the store")
+        return open_store(settings, pace)
+
+    monkeypatch.setattr("embedmill.assembly.open_store", opened)
+    done, _ = watched(index, ["down"] * 5)
+    assert (done.checks, done.ended) == (5, "rolled-back")
+    assert index.manifest.published.number == 1
+
+
+def test_a_watch_that_cannot_take_readers_back_does_not_end_well(index, monkeypatch):
+    def opened(*_):
+        raise IndexLockedError("a sync has the store")
+
+    monkeypatch.setattr("embedmill.assembly.open_store", opened)
+    with pytest.raises(StopRunError, match="last 4 checks of v2 failed") as stopped:
+        watched(index, ["down"] * 4, for_s=30.0)
+    assert "a sync has the store" in str(stopped.value)
+    assert "embedmill rollback" in stopped.value.hint
+    assert index.manifest.published.number == 2
 
 
 @pytest.mark.parametrize(("text", "number"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])

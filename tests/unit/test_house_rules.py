@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -16,37 +15,41 @@ MODULES = sorted(
     for package in ("embedmill", "actors", "pipelines")
     for path in (ROOT / package).rglob("*.py")
 )
-NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
+TEXTS = {str(path.relative_to(ROOT)): path.read_text() for path in MODULES}
 SCRIPTS = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file())
 
-# One module after the other: each is parsed once.
-modules = pytest.mark.parametrize("path", MODULES, ids=NAMES, scope="module")
+
+@pytest.fixture(scope="module")
+def trees():
+    """All modules, parsed."""
+    return {name: ast.parse(text) for name, text in TEXTS.items()}
 
 
-@lru_cache(maxsize=1)
-def nodes_of(path):
-    return list(ast.walk(ast.parse(path.read_text())))
+@pytest.fixture(scope="module")
+def nodes(trees):
+    """Every node of every module, beside the module's name."""
+    return [(name, node) for name, tree in trees.items() for node in ast.walk(tree)]
 
 
-@modules
-def test_nothing_rests_on_the_builtin_hash_or_on_invented_ids(path):
-    for node in nodes_of(path):
+def test_nothing_rests_on_the_builtin_hash_or_on_invented_ids(nodes):
+    found = []
+    for module, node in nodes:
         name = getattr(node, "id", getattr(node, "attr", getattr(node, "name", "")))
-        assert name != "uuid4", f"line {node.lineno}"
         is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        assert not (is_call and node.func.id == "hash"), f"line {node.lineno}"
+        if name == "uuid4" or (is_call and node.func.id == "hash"):
+            found.append(f"{module}:{node.lineno}")
+    assert found == []
 
 
-@modules
-def test_a_module_has_at_most_400_lines(path):
-    assert len(path.read_text().splitlines()) <= 400
+def test_a_module_has_at_most_400_lines():
+    lengths = {name: len(text.splitlines()) for name, text in TEXTS.items()}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
 
 
-@modules
-def test_a_function_has_at_most_40_lines_without_its_docstring(path):
+def test_a_function_has_at_most_40_lines_without_its_docstring(nodes):
     too_long = {
-        node.name: length_of(node)
-        for node in nodes_of(path)
+        f"{module}:{node.name}": length_of(node)
+        for module, node in nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length_of(node) > 40
     }
     assert too_long == {}
@@ -60,15 +63,15 @@ def length_of(function):
     return lines
 
 
-@modules
-def test_everything_is_swallowed_only_with_a_reason_beside_it(path):
-    lines = path.read_text().splitlines()
-    for node in nodes_of(path):
+def test_everything_is_swallowed_only_with_a_reason_beside_it(nodes):
+    found = []
+    for module, node in nodes:
         if not isinstance(node, ast.ExceptHandler) or isinstance(node.body[-1], ast.Raise):
             continue
-        if catches_all(node.type):
-            said = re.search(r"# noqa: BLE001,? *(\S.*)", lines[node.lineno - 1])
-            assert said, f"line {node.lineno}"
+        line = TEXTS[module].splitlines()[node.lineno - 1]
+        if catches_all(node.type) and not re.search(r"# noqa: BLE001,? *(\S.*)", line):
+            found.append(f"{module}:{node.lineno}")
+    assert found == []
 
 
 def catches_all(caught):
@@ -79,11 +82,14 @@ def catches_all(caught):
     )
 
 
-@modules
-def test_every_exemption_names_its_rule_and_its_reason(path):
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        if "# noqa" in line:
-            assert re.search(r"# noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*,? *[^\s,]", line), number
+def test_every_exemption_names_its_rule_and_its_reason():
+    reasoned = re.compile(r"# noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*,? *[^\s,]")
+    assert [
+        f"{module}:{number}"
+        for module, text in TEXTS.items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if "# noqa" in line and not reasoned.search(line)
+    ] == []
 
 
 COMMANDS = (
@@ -92,11 +98,14 @@ COMMANDS = (
 )
 
 
-@modules
-def test_a_command_that_somebody_is_told_to_type_names_the_settings(path):
-    for text in texts_of_messages(ast.parse(path.read_text())):
-        told = re.findall(rf"\bembedmill (?:{COMMANDS})\b(?! (?:[\w.-]+ )*SETTINGS\b)", text)
-        assert told == [], text
+def test_a_command_that_somebody_is_told_to_type_names_the_settings(trees):
+    nameless = re.compile(rf"\bembedmill (?:{COMMANDS})\b(?! (?:[\w.-]+ )*SETTINGS\b)")
+    assert [
+        (module, text)
+        for module, tree in trees.items()
+        for text in texts_of_messages(tree)
+        if nameless.search(text)
+    ] == []
 
 
 def texts_of_messages(node):
@@ -113,7 +122,7 @@ def texts_of_messages(node):
 
 def test_nothing_is_called_utils_or_the_like():
     empty_words = {"utils", "util", "helpers", "common", "base", "core", "misc", "manager"}
-    assert [name for name in NAMES if empty_words & set(re.split(r"[/_.]", name))] == []
+    assert [name for name in TEXTS if empty_words & set(re.split(r"[/_.]", name))] == []
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -1,14 +1,12 @@
 """Damage done by hand to a real store and to files: found by name, put right without embedding."""
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 
 import numpy as np
 import pytest
 from commands import KilledIndex
+from typer.testing import CliRunner
 
 from embedmill.assembly import Seams, seams, store_of, workspace_of
 from embedmill.errors import DamagedFileError, RefusedError
@@ -21,6 +19,7 @@ from embedmill.testing.rehearsal import made_up_texts
 from embedmill.vector_store import VectorBatch
 from embedmill.work_left import work_left
 from pipelines.audit import audit
+from pipelines.cli import app
 from pipelines.compact import compact
 from pipelines.copy import copy
 from pipelines.export import export
@@ -344,19 +343,17 @@ def test_the_command_shows_findings_by_its_exit_status_and_repairs(built):
         vandal.delete(vandal.ids[:5])
 
     def command(*more):
-        line = [sys.executable, "-m", "pipelines.cli", "audit", "-c", str(rehearsal.config), *more]
-        return subprocess.run(
-            line, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"}
-        )
+        line = ["audit", "-c", str(rehearsal.config), *more]
+        return CliRunner(env={"COLUMNS": "200"}).invoke(app, line, catch_exceptions=False)
 
     found = command()
-    assert found.returncode == FINDINGS, found.stderr
+    assert found.exit_code == FINDINGS, found.stderr
     assert "missing" in found.stdout
     assert "--repair" in found.stdout
     told = command("--json")
-    assert told.returncode == FINDINGS
+    assert told.exit_code == FINDINGS
     assert json.loads(told.stdout)["counts"] == {"missing": 5}
     repaired = command("--repair")
-    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert repaired.exit_code == 0, repaired.stdout + repaired.stderr
     assert "audited again: clean" in repaired.stdout
-    assert command("--with-source", "--share", "0.5").returncode == 0
+    assert command("--with-source", "--share", "0.5").exit_code == 0

@@ -11,6 +11,7 @@ import threading
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from embedmill.assembly import workspace_of
 from embedmill.errors import IndexLockedError, ShardOwnedElsewhereError
@@ -21,6 +22,7 @@ from embedmill.sealed_json import sealed
 from embedmill.testing.index_contents import assert_same_contents, contents_of
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.testing.rehearsal import Rehearsal, made_up_texts
+from pipelines.cli import app
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
 
@@ -29,9 +31,8 @@ FOLDER = "indexes/a/lease"
 
 
 def ingest_beside(index):
-    """The same command while another one may run."""
-    command = [sys.executable, "-m", "pipelines.cli", "ingest", str(index.config), "--local"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    """The same command in this process, while that of another one may run."""
+    return CliRunner().invoke(app, ["ingest", str(index.config), "--local"], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def begun(index, run):
 @pytest.mark.crash
 def test_a_second_process_is_refused_by_the_name_of_the_first(index, begun):
     second = ingest_beside(index)
-    assert second.returncode == LOCKED
+    assert second.exit_code == LOCKED
     said = " ".join(second.stderr.split())
     assert f"ingest by process {begun.pid} on {socket.gethostname()}, since 2" in said
     assert "--take-over" in said
@@ -60,7 +61,7 @@ def test_a_second_process_is_refused_by_the_name_of_the_first(index, begun):
 def test_the_next_run_just_works_after_the_holder_was_killed(index, begun, uninterrupted):
     begun.kill_all()
     third = ingest_beside(index)
-    assert third.returncode == 0, third.stderr
+    assert third.exit_code == 0, third.stderr
     settings = index.settings()
     assert_same_contents(contents_of(settings), uninterrupted(made_up_texts(60))[0])
 
@@ -70,11 +71,11 @@ def test_deleting_the_lease_by_hand_breaks_nothing(index, begun, uninterrupted):
     shutil.rmtree(index.folder / "workspace" / "indexes" / "rehearsal" / "lease")
     second = ingest_beside(index)
     # The store, or a number that is taken, refuses whom the lease would have refused.
-    assert second.returncode in {0, 4, 5, LOCKED}, second.stderr
+    assert second.exit_code in {0, 4, 5, LOCKED}, second.stderr
     index.let_go()
     assert begun.wait() in {0, 4, 5, LOCKED}
     last = ingest_beside(index)
-    assert last.returncode == 0, last.stderr
+    assert last.exit_code == 0, last.stderr
     settings = index.settings()
     assert_same_contents(contents_of(settings), uninterrupted(made_up_texts(60))[0])
 

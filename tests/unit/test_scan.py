@@ -220,6 +220,23 @@ def test_a_source_is_not_read_to_its_end_when_nobody_is_left_to_take_it(clock):
     assert len(run.world.read) < 3 * 10 + 51
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_however_fast_readers_are_few_blocks_are_in_memory(clock, readers):
+    splits, rows = cut([[2] * 20] * readers)
+    held = []
+
+    def readers_first(ready):
+        drafted = sum(call.method == "draft" for call in run.executor.log)
+        # Each block has a row of either worker.
+        held.append(len(run.world.read) - drafted / 2)
+        return next((at for at, (pool, _) in enumerate(ready) if pool == READ), 0)
+
+    run = Run(splits, clock, readers=readers, choose=readers_first)
+    assert run.go().scan.counts.added == len(rows)
+    # Of each reader two that wait and one that is being read; and those that the workers have.
+    assert max(held) <= 3 * readers + 3
+
+
 def test_a_source_that_is_gone_in_the_middle_ends_the_scan(clock):
     splits, _ = cut([[2], [2]])
     run = Run(splits, clock, readers=1)

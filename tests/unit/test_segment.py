@@ -1,6 +1,7 @@
 """Segments: what was committed reads back, and what was not is never taken for it."""
 
 import random
+import re
 from functools import partial
 
 import numpy as np
@@ -276,6 +277,16 @@ def test_a_torn_emptied_or_changed_file_never_passes_for_a_whole_one(workspace, 
         assert caught.value.hint
     workspace.files[path] = whole
     filled[kind]()
+
+
+def test_a_changed_file_is_not_believed_by_those_who_read_only_its_notes(workspace, chunks, filled):
+    path = next(path for path in workspace.files if path.endswith(".docs.parquet"))
+    whole = workspace.files[path]
+    for damaged in damages(whole):
+        workspace.files[path] = damaged
+        for look in (chunks.chunks, chunks.is_copy):
+            with pytest.raises(DamagedFileError, match=re.escape(path)):
+                look(KEY)
 
 
 def test_segments_are_listed_by_shard_in_ascending_order(chunks):

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from s3_server import s3_server
@@ -187,6 +188,40 @@ def test_an_address_of_an_unknown_kind_is_refused_with_those_that_are_known(url)
     with pytest.raises(SettingsError, match=re.escape(url)) as caught:
         open_workspace(WorkspaceSettings(url=url))
     assert "s3://" in caught.value.hint
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_the_put_ends(
+    tmp_path, monkeypatch
+):
+    """A loss of power takes what was not synced, and no test can cut the power."""
+    workspace, done = LocalWorkspace(tmp_path), []
+    sync, link, replace = os.fsync, os.link, Path.replace
+
+    def synced(descriptor):
+        sync(descriptor)
+        done.append(("synced", os.fstat(descriptor).st_ino))
+
+    def linked(source, target):
+        link(source, target)
+        done.append(("named", target.stat().st_ino))
+
+    def replaced(source, target):
+        replace(source, target)
+        done.append(("named", target.stat().st_ino))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", linked)
+    monkeypatch.setattr(Path, "replace", replaced)
+    workspace.create("indexes/a/1", b"1")
+    indexes = tmp_path / "indexes"
+    folder, file = indexes / "a", indexes / "a" / "1"
+    put = [("synced", file), ("named", file), ("synced", folder)]
+    # A new folder is put into the one above it.
+    above = [("synced", tmp_path), ("synced", indexes)]
+    assert done == [(what, place.stat().st_ino) for what, place in (*above, *put)]
+    done.clear()
+    workspace.replace("indexes/a/1", b"2")
+    assert done == [(what, place.stat().st_ino) for what, place in put]
 
 
 def test_a_file_address_is_a_folder(tmp_path):

@@ -16,7 +16,7 @@ from embedmill.run_context import RunContext
 from embedmill.settings import Settings
 from embedmill.sharding import ShardPlan
 from embedmill.source_audit import Drift, drifts
-from pipelines.ingest import open_version
+from pipelines.open_version import open_version
 from pipelines.run_options import RunOptions
 
 # Findings that are kept with all details; the rest is counted.

@@ -9,7 +9,7 @@ from embedmill.errors import IndexLockedError, RefusedError
 from embedmill.executor import Executor
 from embedmill.plain_numbers import agreed, number_of
 from embedmill.settings import Settings
-from pipelines.ingest import open_version
+from pipelines.open_version import open_version
 from pipelines.run_options import RunOptions
 
 log = logging.getLogger(__name__)

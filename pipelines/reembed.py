@@ -12,7 +12,7 @@ from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from embedmill.vector_stores.build import store_limits
 from pipelines.execution import Execution
-from pipelines.ingest import open_build
+from pipelines.open_version import open_build
 from pipelines.run_options import RunOptions
 
 

@@ -11,7 +11,7 @@ from embedmill.rate_assembly import require_keeper
 from embedmill.run_report import RunReport
 from embedmill.settings import Settings
 from pipelines.execution import Execution
-from pipelines.ingest import open_version
+from pipelines.open_version import open_version
 from pipelines.recognition import only_of
 from pipelines.run_options import RunOptions
 

@@ -157,7 +157,7 @@ def test_a_job_runs_the_uploaded_code_and_its_dead_letters_show_in_its_status(
     """The package is installed on this machine too; a changed copy shows which one was taken."""
     copy = changed_copy(
         {
-            "pipelines/ingest.py": "log.warning('uploaded driver')",
+            "pipelines/execution.py": "log.warning('uploaded driver')",
             "actors/store_writer.py": "import logging\n_count = StoreWriter.count\n"
             "def _said(self):\n    logging.warning('uploaded worker')\n    return _count(self)\n"
             "StoreWriter.count = _said",

@@ -134,7 +134,7 @@ def test_a_run_that_fails_when_its_records_are_out_of_reach_says_why_and_leaves_
         fail()
 
     index = small_index()
-    monkeypatch.setattr("pipelines.ingest.require_sums", fail_and_be_out_of_reach)
+    monkeypatch.setattr("pipelines.open_version.require_sums", fail_and_be_out_of_reach)
     with pytest.raises(CountsMismatchError, match="the run's own"):
         index.ingest({"a": words(4)})
     _run, report = next(read_reports(index.workspace, "small"))

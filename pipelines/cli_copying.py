@@ -14,6 +14,7 @@ from embedmill.errors import SettingsError
 from embedmill.plain_numbers import number_of
 from embedmill.settings import StoreSettings
 from embedmill.settings_file import load_settings
+from embedmill.workspace import folder_of
 from pipelines.cli_options import (
     DEAD_LETTERS,
     OK,
@@ -34,6 +35,7 @@ from pipelines.cli_options import (
 )
 from pipelines.cli_reading import print_json
 from pipelines.cli_running import LocalOption, TakeOverOption, running
+from pipelines.lasting import require_lasting_folder
 from pipelines.run_options import RunOptions
 from pipelines.summary import copied
 
@@ -102,6 +104,7 @@ def export_command(
     configure_logging(verbose=verbose)
     config = settings_path(config, named)
     settings = settings_from(config, overrides, index)
+    require_lasting_folder(folder_of(to), "the export", "--to", "a bucket")
     done = export(settings, to, version_number(version), take_over=take_over)
     if as_json:
         print_json(done)

@@ -22,6 +22,7 @@ from embedmill.waiting_executor import WaitingExecutor
 from pipelines.cli_options import DEAD_LETTERS, OK, WAITING, err, print_lines, to_type
 from pipelines.cli_reading import print_json
 from pipelines.deferred_executor import DeferredExecutor
+from pipelines.lasting import require_lasting
 from pipelines.progress import shown
 from pipelines.run_options import RunOptions
 from pipelines.summary import summary
@@ -74,7 +75,11 @@ def running(
         address: of a cluster to run on, whatever the settings say.
         may_be_small: begin inline and leave it to the run to go on over Ray, unless the settings
             say where, or there is a cluster to work on.
+
+    Raises:
+        RefusedError: what the run would leave would not outlast the Ray job that this is.
     """
+    require_lasting(settings)
     stop = threading.Event()
     inline, workers = WaitingExecutor(), _ray_executor(settings, address)
     # What is typed comes before what is in the file: a named cluster is where it runs.

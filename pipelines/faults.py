@@ -49,8 +49,22 @@ class FaultPolicy:
         Raises:
             StopRunError: too many have died with nothing committed in between.
         """
-        self._deaths_since_commit += 1
         log.warning("%s worker %d died (%s); replacing it", pool, worker, error)
+        self._replace(pool, worker, pool_size, error)
+
+    def worker_unusable(
+        self, pool: str, worker: int, pool_size: int, error: TransientError
+    ) -> None:
+        """Replace a worker that lives but whose memory no longer agrees with the workspace.
+
+        Raises:
+            StopRunError: too many were replaced with nothing committed in between.
+        """
+        log.info("%s worker %d begins anew", pool, worker)
+        self._replace(pool, worker, pool_size, error)
+
+    def _replace(self, pool: str, worker: int, pool_size: int, error: TransientError) -> None:
+        self._deaths_since_commit += 1
         if self._deaths_since_commit > max(MIN_DEATHS, 3 * pool_size):
             raise StopRunError(
                 f"{self._deaths_since_commit} workers died and nothing was committed in between; "
@@ -59,13 +73,6 @@ class FaultPolicy:
                 hint="look at the workers' logs; all that was committed is kept",
             )
         self.executor.replace(pool, worker)
-
-    def worker_unusable(
-        self, pool: str, worker: int, pool_size: int, error: TransientError
-    ) -> None:
-        """Replace a worker that lives but whose memory no longer agrees with the workspace."""
-        died = WorkerDiedError(str(error), code=error.code, running=False)
-        self.worker_died(pool, worker, pool_size, died)
 
     def went_well(self, what: tuple[str, object]) -> None:
         """A call that is made time and again has succeeded: what failed before has passed."""

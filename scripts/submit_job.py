@@ -7,9 +7,11 @@ import argparse
 import logging
 import os
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ buckets for source, workspace and store, since the uploaded folder is gone when 
 """
 EPILOG = """\
 exit status: the command's own (0 all well, 3 some rows died, ...), 75 when the job was stopped,
-1 when the cluster lost it. Ray itself knows only success and failure; with --tolerate-dead a job
-with dead letters is a success. Stop a job with: ray job stop ID. It is resumed by submitting the
-same command again. Libraries come from the cluster's Python environment, keys from its environment
-variables: neither is sent. A cluster with token authentication needs RAY_AUTH_MODE=token and
-RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH here.
+4 when there is no cluster or it refuses the job, 1 when the cluster lost it, 130 or 143 when this
+command was interrupted: the job goes on. Ray itself knows only success and failure; with
+--tolerate-dead a job with dead letters is a success. Stop a job with: ray job stop ID. It is
+resumed by submitting the same command again. Libraries come from the cluster's Python
+environment, keys from its environment variables: neither is sent. A cluster with token
+authentication needs RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH here.
 """
 # From asking to stop until the kill. A run waits 20 s for what is in flight, then ends its workers
 # and writes its report; Ray's own 3 s are too short even for that.
@@ -39,7 +42,24 @@ STOP_WAIT_S = 30
 LOGS_EVERY_S = 5.0
 # A cluster that does not answer for this long is given up on; the job may go on.
 SILENCE_S = 60.0
-STOPPED = 75
+REFUSED, STOPPED = 4, 75
+
+
+class NotSubmittedError(Exception):
+    """There is no job; says what to type next."""
+
+    def __init__(self, what: str, *, next_step: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.next_step = next_step
+
+
+class UnfollowedError(Exception):
+    """A signal has asked this command to end; the job goes on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
@@ -67,24 +87,122 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 def main() -> int:
     """Submit and follow; the exit status."""
     options = parsed(sys.argv[1:])
-    from ray.job_submission import JobSubmissionClient
-
-    # It tells of every step, and at each upload that .venv stays here.
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    client = JobSubmissionClient(options.address)
-    job = client.submit_job(
-        entrypoint=shlex.join(["python", "-m", "pipelines.cli", *options.command]),
-        submission_id=options.id,
-        runtime_env={
-            "working_dir": str(ROOT),
-            "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)},
-        },
-    )
+    try:
+        address = http_address(options.address)
+        require_uploaded(options.command)
+        client, job = submitted(address, options)
+    except NotSubmittedError as error:
+        tell(error.what, error.next_step)
+        return REFUSED
     if options.no_wait:
         print(job)
         return 0
     print(f"job {job}", file=sys.stderr)
-    return Follower(client, job).follow()
+    return followed(client, job, address)
+
+
+def http_address(typed: str) -> str:
+    """The address of a dashboard.
+
+    Raises:
+        NotSubmittedError: it is that of something else, such as a Ray client.
+    """
+    scheme, separator, _ = typed.partition("://")
+    if scheme in {"http", "https"} and separator:
+        return typed
+    if ":" in typed and not separator:
+        return f"http://{typed}"
+    raise NotSubmittedError(
+        f"{typed} is no address of a dashboard",
+        next_step="name that of the head: --address http://HEAD:8265",
+    )
+
+
+def require_uploaded(command: list[str]) -> None:
+    """Refuse a settings file that is here, under a path that the uploaded folder does not have.
+
+    Raises:
+        NotSubmittedError: there is one.
+    """
+    for word in command:
+        file = Path(word)
+        if file.suffix in {".yaml", ".yml"} and file.is_file() and not (ROOT / file).is_file():
+            raise NotSubmittedError(
+                f"{word} is not below {ROOT}, which is all that the job has of this machine",
+                next_step="copy it there, or name a path that the machines of the cluster see",
+            )
+
+
+def submitted(address: str, options: argparse.Namespace) -> tuple[JobSubmissionClient, str]:
+    """Upload this folder and submit the command; a client, and the id of the job.
+
+    Raises:
+        NotSubmittedError: there is no cluster, or it refuses the job.
+    """
+    # Ray takes what the variable says before what it is given.
+    os.environ["RAY_API_SERVER_ADDRESS"] = address
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    # They tell of every step, and at each upload that .venv stays here.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.ERROR)
+    try:
+        client = JobSubmissionClient(address)
+        return client, client.submit_job(
+            entrypoint=shlex.join(["python", "-m", "pipelines.cli", *options.command]),
+            submission_id=options.id,
+            runtime_env={
+                "working_dir": str(ROOT),
+                "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)},
+            },
+        )
+    except AuthenticationError as error:
+        raise NotSubmittedError(
+            f"{address}: {last_words(str(error).partition('. ')[0])}",
+            next_step="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as the "
+            "cluster has",
+        ) from error
+    except ConnectionError as error:
+        raise NotSubmittedError(
+            str(error), next_step="see that the cluster runs, and name its dashboard: --address"
+        ) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise NotSubmittedError(
+            f"{address}: {last_words(str(error))}",
+            next_step="change what it says and submit again; ray job list shows what there is",
+        ) from error
+
+
+def followed(client: JobSubmissionClient, job: str, address: str) -> int:
+    """Follow a job to its end, or until a signal; the exit status."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise UnfollowedError(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        return Follower(client, job).follow()
+    except UnfollowedError as asked:
+        print(
+            f"only this command has ended: job {job} goes on\n"
+            f"  to see it: ray job logs --follow --address {address} {job}\n"
+            f"  to stop it: ray job stop --address {address} {job}",
+            file=sys.stderr,
+        )
+        return 128 + asked.number
+
+
+def tell(what: str, next_step: str) -> None:
+    """Say what is wrong as the commands themselves do."""
+    print(f"error: {what}\n  next: {next_step}", file=sys.stderr)
+
+
+def last_words(text: str) -> str:
+    """The last line that says something: a cluster's errors are tracebacks."""
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line.strip(".")), "no reason given")
 
 
 class Follower:
@@ -109,9 +227,13 @@ class Follower:
                     self._print_new_logs()
                     logs_at = time.monotonic() + LOGS_EVERY_S
                 self._heard = time.monotonic()
-            except (ConnectionError, RuntimeError) as error:
+            except (OSError, RuntimeError) as error:
+                # requests has a ConnectionError of its own.
                 if time.monotonic() - self._heard > SILENCE_S:
-                    print(f"the cluster does not answer: {error}", file=sys.stderr)
+                    tell(
+                        f"the cluster does not answer: {last_words(str(error))}",
+                        f"job {self._job} may go on; when it answers: ray job status {self._job}",
+                    )
                     return 1
             else:
                 if info.status == JobStatus.STOPPED:

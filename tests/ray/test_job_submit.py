@@ -10,6 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -83,6 +84,23 @@ class Head:
     def submit(self, *command, root=ROOT):
         """Run scripts/submit to its end."""
         return self._run(root / "scripts" / "submit", *command)
+
+    @contextmanager
+    def following(self, *command, root):
+        """Run scripts/submit meanwhile."""
+        process = subprocess.Popen(
+            [root / "scripts" / "submit", *command],
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
 
     def ray(self, *command):
         """Run Ray's own command line."""
@@ -183,7 +201,9 @@ def test_a_job_runs_the_uploaded_code_and_its_dead_letters_show_in_its_status(
     assert '"rehearsal"' in told.stdout
 
 
-def test_a_job_that_is_stopped_ends_in_order(head, rehearsal, changed_copy):
+def test_a_job_goes_on_without_its_follower_and_ends_in_order_when_it_is_stopped(
+    head, rehearsal, changed_copy
+):
     slow = (
         "import time\n_embed = HashingEmbedder.embed\n"
         "def _slow(*a):\n    time.sleep(0.5)\n    return _embed(*a)\n"
@@ -192,9 +212,19 @@ def test_a_job_that_is_stopped_ends_in_order(head, rehearsal, changed_copy):
     copy = changed_copy({"embedmill/embedders/hashing.py": slow})
     rehearsal.write(made_up_texts(400))
     settings = rehearsal.settings(shard_workers=1, embed_workers=1)
-    begun = head.submit("--no-wait", "--id", "to-stop", "ingest", str(rehearsal.config), root=copy)
-    assert begun.stdout == "to-stop\n"
-    assert eventually(lambda: list(rehearsal.folder.rglob("vectors/**/*.parquet")), 60)
+    command = ("--id", "to-stop", "ingest", str(rehearsal.config))
+    with head.following(*command, root=copy) as follower:
+        assert eventually(
+            lambda: list(rehearsal.folder.glob("workspace/indexes/*/vectors/**/*.parquet")), 60
+        )
+        # The job outlives whoever follows it.
+        follower.send_signal(signal.SIGINT)
+        said = follower.communicate(timeout=30)[1]
+    assert follower.returncode == 128 + signal.SIGINT
+    assert "only this command has ended: job to-stop goes on" in said
+    again = head.submit("--no-wait", *command, root=copy)
+    assert again.returncode == 4
+    assert "Job with submission_id to-stop already exists" in again.stderr
     stopped = head.ray("job", "stop", "to-stop")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     reports = read_reports(workspace_of(settings), settings.index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from embedmill.job_parts import JobParts
 from embedmill.job_records import JobRecords
 from embedmill.job_runner import JobRunner
 from embedmill.job_settings import EmbeddingJobSettings
-from embedmill.job_summary import unneeded_summaries
+from embedmill.job_summary import open_summaries
 from embedmill.openai_settings import OpenAIEmbedderSettings
 from embedmill.rate_assembly import account_of
 from embedmill.recipe import EmbeddingRecipe
@@ -83,12 +83,26 @@ def jobs_left(settings: Settings, version: LayerNames, workspace: Workspace) -> 
     return unfinished_jobs(records, lacking_vectors(chunks, vectors))
 
 
-def unneeded_jobs(
-    settings: Settings, version: LayerNames, workspace: Workspace
-) -> Sequence[dict[str, Any]]:
-    """Open jobs of a version whose rows have vectors; see ``job_summary.unneeded_line``."""
-    left = jobs_left(settings, version, workspace).unneeded
-    return unneeded_summaries(left, price_per_million(settings.embedder))
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Jobs of a version without an outcome, as ``job_summary.open_summaries`` tells of them.
+
+    Attributes:
+        needed: their rows are waited for.
+        unneeded: all their rows have vectors; see ``job_summary.unneeded_line``.
+    """
+
+    needed: tuple[dict[str, Any], ...] = ()
+    unneeded: tuple[dict[str, Any], ...] = ()
+
+
+def open_jobs(settings: Settings, version: LayerNames, workspace: Workspace) -> OpenJobs:
+    """Jobs of a version that have not ended."""
+    left = jobs_left(settings, version, workspace)
+    price = price_per_million(settings.embedder)
+    return OpenJobs(
+        tuple(open_summaries(left.jobs, price)), tuple(open_summaries(left.unneeded, price))
+    )
 
 
 def price_per_million(settings: EmbedderSettings) -> float | None:

@@ -53,10 +53,10 @@ def summaries(
     return [summary_of(record, dollars_per_million) for record in ended]
 
 
-def unneeded_summaries(
+def open_summaries(
     records: Iterable[JobRecord], dollars_per_million: float | None
 ) -> Sequence[dict[str, Any]]:
-    """Open jobs whose rows have vectors; ``dollars`` is what they may still be charged for."""
+    """Jobs that have not ended; ``dollars`` is what they may still be charged for."""
     return [
         {
             **summary_of(record, dollars_per_million),
@@ -68,8 +68,21 @@ def unneeded_summaries(
     ]
 
 
+def waiting_line(jobs: Sequence[dict[str, Any]]) -> str:
+    """What a person wants to know of open jobs whose rows are waited for; there is at least one."""
+    count, doubtful = len(jobs), sum(job["provider_job"] is None for job in jobs)
+    rows, tokens = (sum(job[key] for job in jobs) for key in ("rows", "tokens_counted"))
+    since = min(job["created"] for job in jobs)[:16].replace("T", " ")
+    unseen = f", {doubtful:,} of them perhaps never sent" if doubtful else ""
+    return (
+        f"{number_of(count, 'embedding job')} at the provider since {since} UTC{unseen}: "
+        f"{number_of(rows, 'row')}, about {number_of(tokens, 'token')} "
+        "(see: embedmill jobs list -c SETTINGS)"
+    )
+
+
 def unneeded_line(jobs: Sequence[dict[str, Any]]) -> str:
-    """What a person should know and type about jobs of :func:`unneeded_summaries`."""
+    """What a person should know and type about open jobs whose rows have vectors."""
     count = len(jobs)
     tokens = sum(job["tokens_counted"] for job in jobs)
     dollars = [job["dollars"] for job in jobs]

@@ -65,6 +65,7 @@ class RunReport:
             what was read twice counts twice.
         error: one line, when the run failed.
         jobs: embedding jobs that ended in this run (see ``embedmill.job_summary``).
+        open_jobs: that were at the provider when it ended, and are waited for.
         unneeded_jobs: that are open after it although all their rows have vectors.
         gates: what the first version of the index showed, as ``GateResult.to_json`` writes it.
     """
@@ -89,6 +90,7 @@ class RunReport:
     read_bytes: int = 0
     error: str = ""
     jobs: tuple[dict[str, Any], ...] = ()
+    open_jobs: tuple[dict[str, Any], ...] = ()
     unneeded_jobs: tuple[dict[str, Any], ...] = ()
     gates: tuple[dict[str, Any], ...] = ()
 
@@ -146,6 +148,7 @@ class RunReport:
                 "rate": RateUse(**record.get("rate", {})),
                 "writes": WriteCounts(**record.get("writes", {})),
                 "jobs": tuple(record.get("jobs", ())),
+                "open_jobs": tuple(record.get("open_jobs", ())),
                 "unneeded_jobs": tuple(record.get("unneeded_jobs", ())),
                 "gates": tuple(record.get("gates", ())),
             }

@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "search": Place("cli_reading", "search", "Search the published version of an index."),
     "status": Place(
-        "cli_reading", "status", "Show the last run of an index and the work that is left."
+        "cli_status", "status", "Show the last run of an index and the work that is left."
     ),
     "reembed": Place(
         "cli_publishing",

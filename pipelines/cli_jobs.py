@@ -12,7 +12,7 @@ import typer
 from embedmill.assembly import recipes_of, workspace_of
 from embedmill.batch_provider import BatchEmbeddingProvider, JobHandle
 from embedmill.errors import RefusedError
-from embedmill.job_assembly import build_provider, price_per_million, unneeded_jobs
+from embedmill.job_assembly import build_provider, open_jobs, price_per_million
 from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecord, JobRecords
 from embedmill.job_summary import status_of, summary_of, unneeded_line
@@ -90,9 +90,12 @@ def _line(record: JobRecord, settings: Settings) -> str:
     cost = "unknown" if facts["dollars"] is None else f"${facts['dollars']:.4f}"
     charged = facts["tokens_charged"]
     tokens = "?" if charged is None else f"{charged:,}"
+    outcomes = {name: count for name, count in (facts["buckets"] or {}).items() if count}
+    # Where not all rows were embedded: how many go again, and how many died.
+    ended = f"  {_shown(outcomes)}" if outcomes.keys() - {"succeeded"} else ""
     return (
         f"{facts['key']}  {facts['status']:<11} {facts['rows']:>7,} rows  {tokens:>12} tokens  "
-        f"cost {cost}  {facts['created'][:19]}  {facts['provider_job'] or 'not submitted'}"
+        f"cost {cost}  {facts['created'][:19]}  {facts['provider_job'] or 'not submitted'}{ended}"
     )
 
 
@@ -108,7 +111,7 @@ def list_jobs(
     """List the embedding jobs of an index's newest version, oldest first."""
     settings = settings_from(config, overrides, index)
     records = sorted(_records(settings).all(), key=lambda record: record.intent.created)
-    useless = unneeded_jobs(settings, _version(settings), workspace_of(settings))
+    useless = open_jobs(settings, _version(settings), workspace_of(settings)).unneeded
     if as_json:
         keys = {job["key"] for job in useless}
         print_json(
@@ -195,7 +198,7 @@ def cancel(
 
 def _needed(settings: Settings, record: JobRecord) -> bool:
     """Whether a row of a job has no vector yet."""
-    useless = unneeded_jobs(settings, _version(settings), workspace_of(settings))
+    useless = open_jobs(settings, _version(settings), workspace_of(settings)).unneeded
     return record.intent.key not in {job["key"] for job in useless}
 
 

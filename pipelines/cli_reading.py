@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import orjson
 import typer
 from rich.text import Text
 
-from embedmill.assembly import recipes_of, workspace_of
+from embedmill.assembly import recipes_of
 from embedmill.errors import SettingsError
 from embedmill.index_reader import open_index
-from embedmill.job_assembly import unneeded_jobs
-from embedmill.job_summary import unneeded_line
-from embedmill.lease import in_use_by
-from embedmill.manifest import Manifest
 from embedmill.payload import Filter, Scalar
-from embedmill.run_report import RunReport, read_reports
-from embedmill.settings import Settings
 from embedmill.vector_store import Hit
-from embedmill.work_left import WorkLeft, work_left
-from embedmill.workspace import Workspace
 from pipelines.cli_options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -30,12 +20,9 @@ from pipelines.cli_options import (
     JsonOption,
     SetOption,
     out,
-    print_lines,
     reports_errors,
     settings_from,
-    to_type,
 )
-from pipelines.summary import fills, summary
 from pipelines.terminal import visible
 
 _SNIPPET = 200
@@ -112,91 +99,6 @@ def _print_hit(rank: int, hit: Hit) -> None:
     snippet = " ".join(payload["text"].split())
     cut = snippet if len(snippet) <= _SNIPPET else snippet[:_SNIPPET].rsplit(" ", 1)[0] + " ..."
     out.say(f"   {cut}")
-
-
-@reports_errors
-def status(
-    *,
-    config: ConfigOption = DEFAULT_CONFIG,
-    index: IndexOption = None,
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the last run of an index and the work that is left."""
-    settings = settings_from(config, overrides, index)
-    workspace = workspace_of(settings)
-    left = _work_left(settings, workspace)
-    useless = _unneeded_jobs(settings, workspace)
-    runs = _last_runs(workspace, settings.index)
-    by = in_use_by(workspace, settings.index)
-    if as_json:
-        run, report = runs[-1] if runs else ("", None)
-        shown = report and report.to_json()
-        print_json(
-            {
-                "run": run,
-                "report": shown,
-                "left": asdict(left),
-                "unneeded_jobs": useless,
-                "in_use_by": by,
-            }
-        )
-        return
-    if not runs:
-        out.say(f"index {settings.index!r} has had no run yet")
-        return
-    for run, report in runs:
-        print_lines(map(to_type, _ended(run, by) if report is None else _told(report)))
-    waiting = str(left) if left else "no segments between the layers"
-    out.say(f"left: {waiting}")
-    if useless:
-        print_lines([to_type(unneeded_line(useless))])
-    well = all(report and report.status in {"succeeded", "partial"} for _, report in runs)
-    if not by and (left or not well):
-        out.say(f"  next: run the same ingest again{_how(runs[-1][1])}")
-
-
-def _how(last: RunReport | None) -> str:
-    """How what is not finished is finished."""
-    if last is not None and last.status == "failed" and last.documents.withheld:
-        return " with --allow-deletes, if so many documents are gone"
-    return "; it goes on where it stopped"
-
-
-def _last_runs(workspace: Workspace, index: str) -> list[tuple[str, RunReport | None]]:
-    """The last run that filled the index, or has not ended well, and what was run since."""
-    last = []
-    for run, report in read_reports(workspace, index):
-        last.append((run, report))
-        if report is None or fills(report):
-            break
-    return last[::-1]
-
-
-def _ended(run: str, by: str) -> list[str]:
-    """Of a run without a report."""
-    if by:
-        return [f"run        {run} goes on: {by}"]
-    return [f"run        {run} was killed: it has not ended, and nobody works on the index"]
-
-
-def _told(report: RunReport) -> Iterator[str]:
-    """Its summary, without what is told as it is now."""
-    return summary(replace(report, unneeded_jobs=()))
-
-
-def _unneeded_jobs(settings: Settings, workspace: Workspace) -> Sequence[dict[str, Any]]:
-    """Of the version that an ingest continues."""
-    version = Manifest(workspace, settings.index).read().current
-    return () if version is None else unneeded_jobs(settings, version, workspace)
-
-
-def _work_left(settings: Settings, workspace: Workspace) -> WorkLeft:
-    """Of the version that an ingest continues."""
-    version = Manifest(workspace, settings.index).read().current
-    if version is None:
-        return WorkLeft(0, 0)
-    return work_left(workspace, settings.index, version)
 
 
 @reports_errors

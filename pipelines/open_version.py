@@ -19,8 +19,8 @@ from embedmill.job_assembly import (
     HAVING_JOBS,
     job_records,
     jobs_left,
+    open_jobs,
     price_per_million,
-    unneeded_jobs,
     uses_jobs,
 )
 from embedmill.job_summary import summaries
@@ -176,10 +176,12 @@ class OpenVersion:
         return summaries(records.all(), price_per_million(self._settings.embedder))
 
     def _with_jobs(self, report: RunReport) -> RunReport:
-        """The report with the embedding jobs that ended in its run, and those of no use."""
+        """The report with the embedding jobs that ended in its run, and those that are open."""
         ended = [job for job in self._jobs() if (job["ended"] or "") >= report.started]
-        useless = unneeded_jobs(self._settings, self.context, self._workspace)
-        return replace(report, jobs=tuple(ended), unneeded_jobs=tuple(useless))
+        still = open_jobs(self._settings, self.context, self._workspace)
+        return replace(
+            report, jobs=tuple(ended), open_jobs=still.needed, unneeded_jobs=still.unneeded
+        )
 
     def _report_failure(self, execution: Execution, error: BaseException) -> None:
         report = execution.report(status_by(error), error=line_of(error))

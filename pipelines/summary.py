@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from embedmill.counts import DocumentCounts, RateUse, WriteCounts
-from embedmill.job_summary import bill, unneeded_line
+from embedmill.job_summary import bill, unneeded_line, waiting_line
 from embedmill.plain_numbers import agreed, number_of
 from embedmill.run_report import RunReport
 from embedmill.stated_limits import StatedLimits
@@ -78,9 +78,11 @@ def _counted(report: RunReport) -> Iterator[str]:
 
 
 def _jobs(report: RunReport) -> Iterator[str]:
-    """Embedding jobs that have ended, and those that are open in vain."""
+    """Embedding jobs that have ended, that are waited for, and that are open in vain."""
     if report.jobs:
         yield f"jobs       {bill(report.jobs)} (see: embedmill jobs list -c SETTINGS)"
+    if report.open_jobs:
+        yield f"waiting    {waiting_line(report.open_jobs)}"
     if report.unneeded_jobs:
         yield f"unneeded   {unneeded_line(report.unneeded_jobs)}"
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from embedmill.assembly import Seams, seams, workspace_of
 from embedmill.canary import CANARY_TEXTS
@@ -23,9 +24,11 @@ from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecords
 from embedmill.manifest import Manifest
 from embedmill.settings import Settings
+from embedmill.settings_file import effective_settings
 from embedmill.testing.fake_vectors import vectors_for
 from embedmill.testing.index_contents import contents_of
 from embedmill.testing.openai_server import Fault, OpenAIServer, ServerOptions
+from pipelines.cli import app
 from pipelines.ingest import ingest
 from pipelines.run_options import RunOptions
 from pipelines.summary import summary
@@ -346,7 +349,10 @@ def test_a_run_that_does_not_wait_submits_and_a_later_one_collects(index):
 
 def test_a_source_that_changes_while_a_job_runs_leaves_nothing_stale_and_pays_for_the_news(index):
     made = index()
-    assert made.ingest(wait=False).status == "waiting"
+    begun = made.ingest(wait=False)
+    assert begun.status == "waiting"
+    assert [(job["status"], job["rows"]) for job in begun.open_jobs] == [("submitted", 25)]
+    assert any(line.startswith("waiting    1 embedding job at") for line in summary(begun))
     texts = dict(TEXTS)
     del texts["d00"], texts["twin-a"]
     texts["d01"] = "wholly other words"
@@ -453,6 +459,10 @@ def test_what_a_job_did_before_it_expired_is_kept_and_the_rest_embedded_in_realt
     made.is_right()
     assert made.paid() == {1: 25}
     assert made.server.posts("/batches") == 1
+    settings = made.folder / "settings.yaml"
+    settings.write_text(effective_settings(made.settings))
+    listed = CliRunner().invoke(app, ["jobs", "list", "-c", str(settings)])
+    assert listed.output.endswith("batch_0000000001  8 succeeded, 17 expired\n")
 
 
 def test_a_job_that_no_key_reaches_any_more_is_given_up_by_hand(index, monkeypatch):

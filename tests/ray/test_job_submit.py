@@ -214,9 +214,8 @@ def test_a_job_goes_on_without_its_follower_and_ends_in_order_when_it_is_stopped
     settings = rehearsal.settings(shard_workers=1, embed_workers=1)
     command = ("--id", "to-stop", "ingest", str(rehearsal.config))
     with head.following(*command, root=copy) as follower:
-        assert eventually(
-            lambda: list(rehearsal.folder.glob("workspace/indexes/*/vectors/**/*.parquet")), 60
-        )
+        vectors = "workspace/indexes/*/vectors/**/*.parquet"
+        assert eventually(lambda: list(rehearsal.folder.glob(vectors)), 100)
         # The job outlives whoever follows it.
         follower.send_signal(signal.SIGINT)
         said = follower.communicate(timeout=30)[1]

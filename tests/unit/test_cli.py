@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from embedmill.assembly import Seams, seams
 from embedmill.lease import take_lease
 from embedmill.run_report import start_run
+from embedmill.sealed_json import sealed, unsealed
 from embedmill.vector_stores import memory
 from embedmill.workspace import LocalWorkspace
 from pipelines.cli import app
@@ -515,6 +517,32 @@ def test_status_shows_the_last_ingest_and_what_was_run_since(shell):
         "audit of v1: succeeded",
         "left: no segments",
     )
+
+
+def test_status_says_since_when_the_index_is_in_line_and_whether_that_is_too_long_ago(shell):
+    """For whatever watches a schedule whose syncs end with 0 while another run has the index."""
+    said(shell.run("status", "-c", "s.yaml", "--max-age", "1h"), 7, "no run yet", "late: ")
+    shell.ingest()
+    said(shell.run("status", "-c", "s.yaml", "--max-age", "1h"), 0, "UTC, 0 min ago, run 2")
+    (report,) = shell.folder.glob("ws/indexes/fruit/runs/*/report.json")
+    long_ago = datetime.now(UTC) - timedelta(hours=30)
+    write_sealed(report, started=long_ago.isoformat(timespec="seconds"))
+    # What came later has not brought the index in line.
+    shell.rows(FRUIT[:1])
+    said(shell.ingest(), 9)
+    told = shell.run("status", "-c", "s.yaml", "--max-age", "29h")
+    said(
+        told, 7, f"as of {long_ago:%Y-%m-%d %H:%M} UTC, 30 h ago", "late: in the last 29h no ingest"
+    )
+    told = json.loads(shell.run("status", "-c", "s.yaml", "--max-age", "31h", "--json").stdout)
+    assert (told["late"], told["synced"]["age_s"] // 3600) == (False, 30)
+    said(shell.run("status", "-c", "s.yaml", "--max-age", "soon"), 2, "a time like 90s")
+
+
+def write_sealed(path, **changes):
+    """Change fields of a sealed file."""
+    body = unsealed(path.read_bytes(), str(path), remedy="")
+    path.write_bytes(sealed({**body, **changes}))
 
 
 def test_status_tells_a_run_that_goes_on_from_one_that_was_killed(shell):

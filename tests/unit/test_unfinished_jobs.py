@@ -1,5 +1,6 @@
 """Jobs that are still wanted, those that nobody needs, and what a person is told of them."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from embedmill.batch_provider import BatchLimits
 from embedmill.errors import RefusedError, StopRunError
 from embedmill.job_cancelling import cancel_job, give_up_job
 from embedmill.job_records import JobRecords
-from embedmill.job_summary import unneeded_line, unneeded_summaries
+from embedmill.job_summary import open_summaries, unneeded_line, waiting_line
 from embedmill.testing.crash_points import Crash, Process
 from embedmill.testing.fake_batch_provider import ProviderFault
 from embedmill.testing.job_rehearsal import JobRehearsal
@@ -74,17 +75,31 @@ def test_rows_that_an_ended_job_brought_to_an_incomplete_segment_count():
     assert left
 
 
+def test_open_jobs_are_told_of_with_their_rows_and_the_oldest_ones_time():
+    left = left_in(begun(segments=2))
+    first = left.jobs[0].intent
+    line = waiting_line(open_summaries(left.jobs, None))
+    tokens = sum(job.intent.tokens for job in left.jobs)
+    assert line == (
+        f"2 embedding jobs at the provider since {first.created:%Y-%m-%d %H:%M} UTC: 6 rows, about "
+        f"{tokens} tokens (see: embedmill jobs list -c SETTINGS)"
+    )
+    unsent = replace(left.jobs[1], handle=None)
+    line = waiting_line(open_summaries([left.jobs[0], unsent], None))
+    assert "UTC, 1 of them perhaps never sent: " in line
+
+
 def test_an_open_job_that_brings_nothing_is_named_with_what_it_may_cost_and_what_to_type():
     made = begun(segments=5)
     left = left_in(made, lacks=lambda key: key.number == 0)
     assert [len(left.jobs), len(left.unneeded)] == [1, 4]
-    line = unneeded_line(unneeded_summaries(left.unneeded, 10.0))
+    line = unneeded_line(open_summaries(left.unneeded, 10.0))
     first = left.unneeded[0]
     assert line.startswith("4 embedding jobs are open though all rows of them have vectors: ")
     assert f"{first.intent.key} ({first.handle.job_id}), " in line
     assert ", 1 more. Nothing waits for them" in line
     assert "about 120 tokens, $0.0012: embedmill jobs cancel KEY -c SETTINGS" in line
-    (only,) = unneeded_summaries(left.unneeded[:1], None)
+    (only,) = open_summaries(left.unneeded[:1], None)
     assert f"an unknown price: embedmill jobs cancel {only['key']} -c" in unneeded_line([only])
 
 

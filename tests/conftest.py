@@ -1,3 +1,4 @@
+import gc
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +34,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Bytes. Larger files are what a test is about, and are read as often as it says.
 SMALL_FILE = 32 * 2**10
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, and is no garbage to be looked through again and again.
+
+    That was 4 % of all processor time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,8 @@ from embedmill.request_file import RequestWriter, lint
 from embedmill.testing.fault_plan import load_faults
 from embedmill.testing.openai_faults import Fault
 
-ROWS, DIMENSION = 10_000, 256
+# Few rows of many components: as large a file, and quicker to make and to read.
+ROWS, DIMENSION = 2_000, 1_280
 
 
 @pytest.fixture

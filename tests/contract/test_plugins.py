@@ -1,9 +1,11 @@
 """Adapters of another package, installed beside embedmill: tests/plugins is such a package."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -26,8 +28,30 @@ def run(*command):
     )
 
 
-def embedmill(*arguments):
-    return run("-c", "from pipelines.cli import main; main()", *arguments)
+# Plugins are looked for once in a process, where it finds packages: one that has this one has to be
+# another than ours. It does all the commands of a test, since one takes a second to start.
+COMMANDS = """
+import json, sys
+from typer.testing import CliRunner
+from pipelines.cli import app
+
+for command in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    print(json.dumps([done.exit_code, done.stdout, done.stderr]))
+"""
+
+
+class Done(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def embedmill(*commands):
+    """What became of each."""
+    done = run("-c", COMMANDS, json.dumps([list(map(str, command)) for command in commands]))
+    assert done.returncode == 0, done.stderr
+    return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -50,34 +74,33 @@ def config(tmp_path):
 
 
 def test_its_kinds_are_listed_with_their_keys_and_what_cannot_be_used_is_said():
-    listed = embedmill("kinds")
-    assert listed.returncode == 0, listed.stderr
+    listed, keys, explained = embedmill(["kinds"], ["kinds", "acme"], ["kinds", "--help"])
+    assert listed.exit_code == 0, listed.stderr
     ours = [line for line in listed.stdout.splitlines() if "[acme-embedmill 1.0]" in line]
     assert [line.split()[:2] for line in ours] == [["embedder:", "acme"], ["store:", "acme_shelf"]]
     assert "acme_broken = acme_embedmill_that_is_not_there" in listed.stderr
     assert "'hashing' is one of embedmill's own" in listed.stderr
-    keys = embedmill("kinds", "acme")
     assert "window (default 64): Words that are read." in keys.stdout
-    assert "acme (embedder), acme_shelf (store)" in " ".join(
-        embedmill("kinds", "--help").stdout.replace("│", " ").split()
-    )
+    said = " ".join(explained.stdout.replace("│", " ").split())
+    assert "acme (embedder), acme_shelf (store)" in said
 
 
 def test_its_settings_are_checked_like_our_own(config):
-    wrong = embedmill(
-        "ingest", str(config), "--local", "--set", "embedder.windw=3", "--set", "store.path=7"
+    ingest = ["ingest", config, "--local", "--set"]
+    wrong, other = embedmill(
+        [*ingest, "embedder.windw=3", "--set", "store.path=7"], [*ingest, "embedder={kind: acm}"]
     )
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert "embedder.windw: unknown key; did you mean `window`?" in wrong.stderr
-    other = embedmill("ingest", str(config), "--local", "--set", "embedder={kind: acm}")
     assert "did you mean acme?" in other.stderr
 
 
 def test_a_run_with_both_ends_well_and_can_be_searched(config):
-    done = embedmill("ingest", str(config), "--local", "--json")
-    assert done.returncode == 0, done.stderr
-    found = embedmill("search", "topic 7", "--config", str(config))
-    assert found.returncode == 0, found.stderr
+    done, found = embedmill(
+        ["ingest", config, "--local", "--json"], ["search", "topic 7", "--config", config]
+    )
+    assert done.exit_code == 0, done.stderr
+    assert found.exit_code == 0, found.stderr
     assert ".txt" in found.stdout
 
 

@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from scenario import CrashIndex
 
-from embedmill.errors import DeletionsWithheldError, SourceError
+from actors.shard_worker import ShardWorker
+from embedmill.errors import DeletionsWithheldError, SourceError, TransientError
+from embedmill.run_context import RunContext
 from pipelines.summary import summary
 
 TEN = {f"d{number}": f"text of {number}" for number in range(10)}
@@ -74,6 +76,30 @@ def test_a_row_of_unknown_identity_keeps_a_sync_from_deleting(tmp_path):
     assert documents_of(index) == set(TEN)
     index.rows.write_text("\n".join([*rows, ""]))
     assert index.ingest().documents.removed == 6
+
+
+def test_a_worker_that_has_not_seen_the_whole_source_deletes_nothing(tmp_path):
+    """One that takes the place of another after the scan: to it everything is gone."""
+    index = CrashIndex(tmp_path)
+    index.ingest(documents=TEN)
+    version = index.version
+    context = RunContext(
+        settings=index.settings,
+        run="20010101T000000Z",
+        version=version.name,
+        collection=version.collection,
+        chunking=version.chunking,
+        embedding=version.embedding,
+    )
+    files = index.paths()
+    with index.living():
+        worker = ShardWorker(context, 0, 1, None)
+        for ask in (worker.totals, worker.remove_unseen):
+            with pytest.raises(TransientError, match="nothing was deleted"):
+                ask()
+        assert index.paths() == files
+        worker.finish()
+        assert worker.totals().unseen == len(TEN)
 
 
 def test_append_never_deletes(tmp_path):

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+# A whole suite of tests is one of the tests.
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     **os.environ,

@@ -79,7 +79,7 @@ class Command:
                     continue
             self.process.poll()
             time.sleep(0.02)
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 class KilledIndex(Rehearsal):

@@ -75,7 +75,7 @@ def test_a_run_on_ray_goes_on_after_its_driver_was_killed_and_after_it_was_asked
     workers = ("ReadWorker", "ShardWorker", "EmbedWorker", "StoreWriter")
     assert {f"ray::{worker}"[:15] for worker in workers} <= names
     os.kill(killed.pid, signal.SIGKILL)
-    killed.wait(10)
+    killed.wait(60)
     assert psutil.wait_procs(others, timeout=60)[1] == []
     embedded_twice_at_most = 32 + 10
 
@@ -120,4 +120,4 @@ def test_a_run_does_not_wait_for_a_ray_that_is_gone(begin, index, run, uninterru
     expected = uninterrupted(TEXTS)[0]
     # Workers that live may finish the run; then it has succeeded. Else it makes no difference which
     # executor goes on.
-    finishes(index, command if command.wait(90) == 0 else run("--local"), expected)
+    finishes(index, command if command.wait(150) == 0 else run("--local"), expected)

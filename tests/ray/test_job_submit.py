@@ -121,10 +121,10 @@ class Head:
         family = [self.process, *psutil.Process(self.process.pid).children(recursive=True)]
         os.kill(self.process.pid, signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        left = psutil.wait_procs(family[1:], timeout=10)[1]
+        left = psutil.wait_procs(family[1:], timeout=60)[1]
         for process in left:
             process.kill()
         for kept in self._kept:

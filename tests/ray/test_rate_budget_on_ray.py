@@ -128,7 +128,8 @@ def test_the_place_of_a_worker_that_was_killed_is_free_again(open_executor, kill
         kill_worker(executor, "send", 0)
         began = time.monotonic()
         senders.one(1, "hold")
-        assert time.monotonic() - began < 10
+        # It is held for two seconds; the rest is for a busy machine.
+        assert time.monotonic() - began < 30
 
 
 def test_the_budget_goes_on_when_the_process_that_keeps_it_is_killed(open_executor, kill_worker):

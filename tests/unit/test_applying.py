@@ -3,10 +3,12 @@
 import uuid
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.applying import SegmentApplier
 from embedmill.assembly import store_of
 from embedmill.document import RECORD_NAMESPACE, record_id
@@ -14,6 +16,7 @@ from embedmill.embedder import EmbeddedTexts
 from embedmill.errors import PermanentError, ShardOwnedElsewhereError, TransientError
 from embedmill.segment import SegmentKey
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
+from embedmill.vector_layer import SUPERSEDED, SegmentVectors, VectorLayer
 from embedmill.vector_store import Rejection
 
 
@@ -215,6 +218,35 @@ def test_a_segment_that_another_run_has_applied_is_left_to_that_run(watched):
         with pytest.raises(ShardOwnedElsewhereError, match=r"run \d+T\d+Z has applied"):
             applier.apply(SegmentKey(shard, number), None)
     assert index.log == []
+
+
+def test_of_a_document_that_changed_half_way_nothing_is_written(watched):
+    """One chunk had its vector before the document changed; a later segment has it again."""
+    index = watched()
+    index.ingest({"a": joined(["one two", "three four"])})
+    [(shard, [number])] = index.applied.committed().items()
+    key = SegmentKey(shard, number)
+    _, digest = index.chunks.chunks(key)
+    whole = index.vectors.read(key, digest)
+    vectors, origin = whole.vectors.copy(), whole.origin.copy()
+    vectors[1], origin[1] = np.nan, SUPERSEDED
+    half = VectorLayer(index.workspace, "small", "half", vectors.shape[1])
+    assert half.commit(key, SegmentVectors(vectors, origin, {}), digest)
+    applied = AppliedLayer(index.workspace, "small", "half")
+    index.log.clear()
+    with index.seams():
+        applier = SegmentApplier(
+            index.chunks,
+            half,
+            applied,
+            store_of(index.settings),
+            index.version.collection,
+            now=lambda: "now",
+            bury=lambda *_: None,
+        )
+        assert applier.apply(key, None).upserted == 0
+    assert index.log == []
+    assert applied.read(key).records == 0
 
 
 def test_payloads_carry_what_a_reader_needs(watched):

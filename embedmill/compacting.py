@@ -18,12 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from embedmill.applied_layer import Applied, AppliedLayer
 from embedmill.ledger import Ledger, LedgerEntry
 from embedmill.pending_segment import DraftedDocument, PendingSegment, chunks_of
-from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey
+from embedmill.segment import MAX_SEGMENT_CHUNKS, ChunkLayer, SegmentKey, runs_of
 from embedmill.vector_layer import SegmentVectors, VectorLayer
 
 # A shard is compacted by itself when it has more than twice the segments that it needs, and more
@@ -156,12 +155,9 @@ class ShardCompactor:
 
     def _documents(self, number: int, live: dict[bytes, LedgerEntry]) -> list[DraftedDocument]:
         """The live documents of a segment, every chunk referring to its place there."""
-        key = SegmentKey(self._shard, number)
-        rows = self._chunks.docs(key).to_pylist()
-        chunks: pa.Table = self._chunks.chunks(key)[0]
-        runs = self._chunks.runs(key)
+        docs, chunks, _ = self._chunks.rows(SegmentKey(self._shard, number))
         found = []
-        for row, run in zip(rows, runs, strict=True):
+        for row, run in zip(docs.to_pylist(), runs_of(docs), strict=True):
             entry = live.get(row["doc_key"])
             if entry is None or row["deleted"]:
                 continue
@@ -196,23 +192,24 @@ class ShardCompactor:
         fill.applied.commit(key, self._applied(fill.applied, key.number, places))
 
     def _vectors(self, layer: VectorLayer, places: Sequence[Place]) -> SegmentVectors:
-        sources = {number: self._stored(layer, number) for number in {n for n, _ in places}}
+        """Copies of the vectors at these places; those of one segment are in memory at a time."""
         vectors = np.full((len(places), layer.dimension), np.nan, dtype=np.float32)
         origin = np.zeros(len(places), dtype=np.int8)
-        failures, runs = {}, {}
-        for row, (number, at) in enumerate(places):
-            source = sources[number]
-            vectors[row] = source.vectors[at]
-            origin[row] = source.origin[at]
-            runs[row] = source.run_of(at)
-            if at in source.failures:
-                failures[row] = source.failures[at]
+        failures: dict[int, tuple[str, str]] = {}
+        runs: dict[int, str] = {}
+        rows_of: dict[int, list[int]] = {}
+        for row, (number, _) in enumerate(places):
+            rows_of.setdefault(number, []).append(row)
+        for number, rows in rows_of.items():
+            key = SegmentKey(self._shard, number)
+            source = layer.read(key, self._chunks.digest(key))
+            at = [places[row][1] for row in rows]
+            vectors[rows], origin[rows] = source.vectors[at], source.origin[at]
+            for row, stood in zip(rows, at, strict=True):
+                runs[row] = source.run_of(stood)
+                if stood in source.failures:
+                    failures[row] = source.failures[stood]
         return SegmentVectors(vectors, origin, failures, runs)
-
-    def _stored(self, layer: VectorLayer, number: int) -> SegmentVectors:
-        key = SegmentKey(self._shard, number)
-        _, digest = self._chunks.chunks(key)
-        return layer.read(key, digest)
 
     def _applied(self, layer: AppliedLayer, number: int, places: Sequence[Place]) -> Applied:
         before = layer.read(SegmentKey(self._shard, number - 1))

@@ -13,7 +13,7 @@ from embedmill.chunker import Chunk
 from embedmill.document import canonical_metadata
 from embedmill.ledger import LedgerEntry
 from embedmill.parser import ParsedDocument
-from embedmill.segment import CHUNKS_SCHEMA, DOCS_SCHEMA, ChunkLayer, SegmentKey
+from embedmill.segment import CHUNKS_SCHEMA, DOCS_SCHEMA, ChunkLayer, SegmentKey, runs_of
 from embedmill.sharding import doc_key
 
 
@@ -161,10 +161,9 @@ class StoredDocuments:
 
     def _read(self, number: int) -> tuple[dict[str, int], pa.Table, list[str], pa.Table]:
         """Rows by id, document rows, the runs that cut them, and chunk rows."""
-        key = SegmentKey(self._shard, number)
-        docs = self._layer.docs(key)
+        docs, chunks, _ = self._layer.rows(SegmentKey(self._shard, number))
         rows = {doc_id: row for row, doc_id in enumerate(docs.column("doc_id").to_pylist())}
-        return rows, docs, self._layer.runs(key), self._layer.chunks(key)[0]
+        return rows, docs, runs_of(docs), chunks
 
 
 def chunks_of(rows: pa.Table) -> tuple[list[Chunk], list[bytes]]:

@@ -16,7 +16,7 @@ from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
 from embedmill.plain_numbers import number_of
 from embedmill.rereading import undisturbed
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, runs_of
 from embedmill.sharding import ShardPlan, doc_key
 from embedmill.vector_layer import DEAD, DEDUPLICATED, REUSED, SegmentVectors, VectorLayer
 from embedmill.workspace import Workspace
@@ -77,7 +77,7 @@ class Provenance:
         # Chunks of one document stand in one segment, and were taken over from a few.
         self._chunks_of = lru_cache(maxsize=8)(self._chunks.chunks)
         self._vectors_of = lru_cache(maxsize=8)(self._read_vectors)
-        self._runs_of = lru_cache(maxsize=1)(self._chunks.runs)
+        self._runs_of = lru_cache(maxsize=1)(lambda key: runs_of(self._chunks.docs(key)))
         self._jobs = lru_cache(maxsize=1)(lambda: list(records.all()))
 
     def of(self, doc_id: str, chunk_index: int | None = None) -> Sequence[ChunkOrigin]:

@@ -202,11 +202,10 @@ class ChunkLayer:
         path = self._docs_path(key)
         return from_parquet(require(self._workspace, path), path, columns)
 
-    def runs(self, key: SegmentKey) -> list[str]:
-        """The runs that cut the documents of a segment, row by row; "" where none is noted."""
-        table = self.docs(key)
-        other, run = exceptions_in(table, "made_by"), run_of(table.schema)
-        return [other.get(row, run) for row in range(table.num_rows)]
+    def digest(self, key: SegmentKey) -> str:
+        """The digest of a segment's chunk rows, which are not read for it; vectors refer to it."""
+        path = self._docs_path(key)
+        return note_of(schema_of(require(self._workspace, path), path), path, "chunks_digest")
 
     def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
         """Chunk rows of a committed segment, and the digest that vectors refer to."""
@@ -234,6 +233,16 @@ class ChunkLayer:
 
     def _docs_path(self, key: SegmentKey) -> str:
         return f"{self._folder}/{key}.docs.parquet"
+
+
+def runs_of(docs: pa.Table) -> list[str]:
+    """The runs that cut the documents of a segment, row by row; "" where none is noted.
+
+    Args:
+        docs: all columns of its document rows.
+    """
+    other, run = exceptions_in(docs, "made_by"), run_of(docs.schema)
+    return [other.get(row, run) for row in range(docs.num_rows)]
 
 
 def _last(numbers: Sequence[int] | None) -> int:

@@ -305,7 +305,9 @@ def litter(index: CrashIndex) -> set:
     newest_lease = max(int(path.rsplit("/", 1)[-1][:8]) for path in paths if "/lease/" in path)
     starts = snapshot_starts(paths)
     for path in paths:
-        if re.search(r"/(manifest|runs|dead_letters|canaries|versions)/", path):
+        if re.search(
+            r"/(manifest/|manifest-copy\.json|runs/|dead_letters/|canaries/|versions/)", path
+        ):
             continue
         if "/lease/" in path:
             if int(path.rsplit("/", 1)[-1][:8]) != newest_lease:

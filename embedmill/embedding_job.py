@@ -34,7 +34,10 @@ class JobPolicy:
         jitter: share of a gap by which it varies, so that many clients do not ask in step.
         listing_lag: how long a created job may be missing from the provider's listing.
         queue_full_wait: before submitting again when too many tokens are waiting; nothing ran.
+        window: of a provider that states none.
         grace: beyond the provider's window before a job is called overdue.
+        give_up_after: a job that is tried in vain, to be sent or to be read, for so long ends the
+            run once nothing else goes on. Outages of providers are shorter.
         row_tries: jobs that a row may be in before it dies.
     """
 
@@ -43,8 +46,18 @@ class JobPolicy:
     jitter: float = 0.2
     listing_lag: float = 60.0
     queue_full_wait: float = 300.0
+    window: float = 172_800.0
     grace: float = 3600.0
+    give_up_after: float = 14_400.0
     row_tries: int = 5
+
+    def window_of(self, stated_s: int | None) -> float:
+        """Seconds within which a provider finishes a job."""
+        return self.window if stated_s is None else stated_s
+
+    def longer(self, tries: int) -> float:
+        """Seconds to wait after so many others: half as long again each time, up to a bound."""
+        return min(self.poll_most, self.poll_first * 1.5 ** min(tries, 40))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +108,9 @@ def next_step(job: JobProgress, now: datetime, window_s: int | None, policy: Job
         return "submit" if _believably_absent(job, policy) else "look"
     # A job may have ended while nobody asked: only one that still runs is overdue.
     asked = job.state is not None or job.polls >= 5
-    if window_s is not None and asked:
-        limit = timedelta(seconds=window_s + policy.grace)
-        if now - job.handle.created_at > limit:
-            return "overdue"
-    return "poll"
+    limit = timedelta(seconds=policy.window_of(window_s) + policy.grace)
+    late = now - job.handle.created_at > limit
+    return "overdue" if asked and late else "poll"
 
 
 def _believably_absent(job: JobProgress, policy: JobPolicy) -> bool:
@@ -154,7 +165,7 @@ def after_refused_for_now(
         policy: how patient to be.
     """
     if wait_s is None:
-        wait_s = min(policy.poll_most, policy.poll_first * 1.5 ** min(job.refusals, 40))
+        wait_s = policy.longer(job.refusals)
     later = now + timedelta(seconds=wait_s)
     tried = replace(job, refusals=job.refusals + 1)
     return replace(tried, sure=True, last_try=now, looked=None, not_before=later)
@@ -169,7 +180,7 @@ def after_poll(
     job: JobProgress, state: JobState | None, now: datetime, policy: JobPolicy, dice: random.Random
 ) -> JobProgress:
     """A question was answered; None: it failed, which says nothing about the job."""
-    gap = min(policy.poll_most, policy.poll_first * 1.5 ** min(job.polls, 40))
+    gap = policy.longer(job.polls)
     gap *= 1 + policy.jitter * (2 * dice.random() - 1)
     known = job.state if state is None else state
     return replace(job, state=known, polls=job.polls + 1, not_before=now + timedelta(seconds=gap))

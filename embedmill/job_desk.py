@@ -27,17 +27,15 @@ from embedmill.errors import (
     PermanentError,
     RateLimitedError,
     RefusedError,
-    StopRunError,
     TransientError,
 )
 from embedmill.job_collecting import Collected, collect
 from embedmill.job_parts import JobParts
+from embedmill.job_patience import JobPatience
 from embedmill.job_records import TOO_LARGE, UNNEEDED, Intent, JobRecord
 from embedmill.segment import SegmentKey
 
 log = logging.getLogger(__name__)
-# A question that failed, without a time to wait.
-_PAUSE_S = 15.0
 # Tries to send a job that are told of without being asked: more and more seldom.
 _TOLD = frozenset({3, 10, 30, 100, 300})
 _HAVE_VECTORS = "its rows have vectors already"
@@ -67,7 +65,11 @@ class Ending:
 
 
 class JobDesk:
-    """Jobs between intent and outcome."""
+    """Jobs between intent and outcome.
+
+    Attributes:
+        patience: with them.
+    """
 
     def __init__(self, parts: JobParts) -> None:
         self._p = parts
@@ -77,7 +79,7 @@ class JobDesk:
         # Jobs that are to end, and why.
         self._doomed: dict[str, str] = {}
         self._cancelled: set[str] = set()
-        self._overdue: set[str] = set()
+        self.patience = JobPatience(parts.policy, parts.provider.limits.window_s)
         # Jobs of rows that have vectors: their end is written down, and nobody waits for it.
         self._unneeded: set[str] = set()
 
@@ -164,7 +166,7 @@ class JobDesk:
         del self._jobs[key], self._intents[key]
         self._doomed.pop(key, None)
         self._cancelled.discard(key)
-        self._overdue.discard(key)
+        self.patience.went_well(key)
         self._unneeded.discard(key)
         self._forget_file(key)
 
@@ -210,23 +212,16 @@ class JobDesk:
         """Whether we asked for its end."""
         return key in self._cancelled
 
-    def refuse_overdue(self) -> None:
-        """Nothing can be done but to wait for jobs that should have ended long ago.
+    def refuse_endless(self) -> None:
+        """Nothing can be done but to wait for jobs that were waited for, or tried, long enough.
 
         Raises:
             StopRunError: that is so.
         """
-        late = self._overdue - self._unneeded
-        if not late or len(late) != len(self):
-            return
-        key = min(late)
-        job = self._jobs[key]
-        raise StopRunError(
-            f"embedding job {key} ({job.handle and job.handle.job_id}) should have ended long "
-            f"ago; its last status: {job.state and job.state.raw_status}",
-            code="overdue",
-            hint=f"ask the provider, or give it up with: embedmill jobs cancel {key} -c SETTINGS",
-        )
+        now = self._p.clock()
+        over = self.patience.over(now) - self._unneeded
+        if over and len(over) == len(self):
+            raise self.patience.stop(self._jobs[min(over)], now)
 
     def step(self, key: str) -> Ending | None:
         """Do what is due for a job, without waiting.
@@ -247,7 +242,7 @@ class JobDesk:
         elif step in {"poll", "overdue"}:
             if step == "overdue":
                 log.warning("embedding job %s should have ended long ago", key)
-                self._overdue.add(key)
+                self.patience.late(key)
             self._poll(job)
         job = self._jobs[key]
         if job.state is not None and job.state.terminal:
@@ -279,9 +274,11 @@ class JobDesk:
             )
         except OutcomeUnknownError as error:
             log.warning("embedding job %s may exist (%s): looking for it", job.key, error)
+            self.patience.failed(job.key, error, self._p.clock())
             self._jobs[job.key] = after_unknown(job, self._p.clock())
         except TransientError as error:
             wait = policy.queue_full_wait if error.code == QUEUE_FULL else _stated_wait(error)
+            self.patience.failed(job.key, error, self._p.clock())
             job = after_refused_for_now(job, self._p.clock(), wait, policy)
             self._jobs[job.key] = job
             level = logging.WARNING if job.refusals in _TOLD else logging.INFO
@@ -316,7 +313,7 @@ class JobDesk:
                 job_key=job.key, fingerprint=intent.fingerprint, since=intent.created
             )
         except TransientError as error:
-            self._jobs[job.key] = after_pause(job, self._p.clock(), _wait_of(error))
+            self._jobs[job.key] = after_pause(job, self._p.clock(), self._longer_wait(job, error))
             return
         if handle is None:
             self._jobs[job.key] = after_not_found(job, looked, self._p.policy)
@@ -328,6 +325,7 @@ class JobDesk:
         assert job.handle is not None
         self._p.records.submitted(job.key, job.handle)
         self._jobs[job.key] = job
+        self.patience.went_well(job.key)
         self._forget_file(job.key)
 
     def _poll(self, job: JobProgress) -> None:
@@ -377,9 +375,15 @@ class JobDesk:
 
     def _collect_later(self, job: JobProgress, error: TransientError) -> None:
         """Ask for the state once more before the next try: files may have changed."""
-        wait = _wait_of(error)
+        wait = self._longer_wait(job, error)
         log.warning("results of embedding job %s: %s; again in %.0f s", job.key, error, wait)
         self._jobs[job.key] = replace(after_pause(job, self._p.clock(), wait), state=None)
+
+    def _longer_wait(self, job: JobProgress, error: TransientError) -> float:
+        """Seconds to wait after one more try in vain, which may have read gigabytes."""
+        tries = self.patience.failed(job.key, error, self._p.clock())
+        stated = _stated_wait(error)
+        return self._p.policy.longer(tries - 1) if stated is None else stated
 
     def _forget_file(self, key: str) -> None:
         file = self._files.pop(key, None)
@@ -389,9 +393,3 @@ class JobDesk:
 
 def _stated_wait(error: TransientError) -> float | None:
     return error.retry_after if isinstance(error, RateLimitedError) else None
-
-
-def _wait_of(error: TransientError) -> float:
-    """Seconds to wait after a question that failed."""
-    stated = _stated_wait(error)
-    return _PAUSE_S if stated is None else stated

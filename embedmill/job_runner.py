@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from embedmill import job_stops
 from embedmill.closing import let_go
 from embedmill.embedding import EmbedOutcome
 from embedmill.errors import RefusedError
-from embedmill.job_desk import JobDesk
+from embedmill.job_desk import Ending, JobDesk
 from embedmill.job_endings import JobEndings
 from embedmill.job_file_sizes import FileSizes
 from embedmill.job_packing import Packed
@@ -65,6 +66,8 @@ class JobRunner:
         self._known: set[str] = set()
         self._history = RowHistory()
         self._queue_full_until: datetime | None = None
+        # No job has ended otherwise since.
+        self._queue_full_since: datetime | None = None
         self._hurry: datetime | None = None
         self._postponed = False
         self._sizes = FileSizes()
@@ -153,7 +156,7 @@ class JobRunner:
                 break
         if flush and not self._postponed:
             self._release()
-            self._desk.refuse_overdue()
+            self._desk.refuse_endless()
         return Advance(
             done=self._segments.take_done(),
             jobs=len(self._desk),
@@ -205,8 +208,18 @@ class JobRunner:
         if ending is None:
             self._endings.look_at_probe()
         elif self._endings.end(ending):
-            wait = timedelta(seconds=self._p.policy.queue_full_wait)
-            self._queue_full_until = self._p.clock() + wait
+            self._wait_for_queue(ending)
+        else:
+            self._queue_full_since = None
+
+    def _wait_for_queue(self, ending: Ending) -> None:
+        now = self._p.clock()
+        self._queue_full_until = now + timedelta(seconds=self._p.policy.queue_full_wait)
+        since = self._queue_full_since = self._queue_full_since or now
+        if not len(self._desk) and now - since >= self._desk.patience.most_waiting:
+            assert ending.state is not None
+            said = "; ".join(error.message for error in ending.state.errors)
+            self._endings.stop = job_stops.queue_full(said)
 
     # New jobs.
 

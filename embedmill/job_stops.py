@@ -111,3 +111,49 @@ def unknown(key: str, said: str, *, elsewhere: bool) -> StopRunError:
         hint=f"{whose}. Where nobody can reach it any more, embedmill jobs cancel {key} --give-up "
         "-c SETTINGS lets it be: its rows are sent, and paid for, again",
     )
+
+
+def overdue(key: str, job_id: str, status: str) -> StopRunError:
+    """A job does not end.
+
+    Args:
+        key: of the job.
+        job_id: the provider's own.
+        status: its last, in the provider's words.
+    """
+    return StopRunError(
+        f"embedding job {key} ({job_id}) should have ended long ago; its last status: {status}",
+        code="overdue",
+        hint=f"ask the provider, or give it up with: embedmill jobs cancel {key} -c SETTINGS",
+    )
+
+
+def not_sent(key: str, tries: str, said: str) -> StopRunError:
+    """A job cannot be sent, for whatever the provider said each time.
+
+    Args:
+        key: of the job.
+        tries: how many there were, and for how long.
+        said: by the provider, of the last.
+    """
+    return StopRunError(
+        f"embedding job {key} could not be sent, {tries}: {said}",
+        code="job-not-sent",
+        hint="ask the provider, then run the same command again: it looks for the job before it "
+        f"sends it. Or give it up with: embedmill jobs cancel {key} -c SETTINGS; "
+        "embedder.mode: realtime goes on without jobs",
+    )
+
+
+def queue_full(said: str) -> StopRunError:
+    """The provider takes no job although none of ours is under way.
+
+    Args:
+        said: by the provider, of the last job.
+    """
+    return StopRunError(
+        f"the provider's queue is full for longer than a job takes, and not with ours: {said}",
+        code="queue-full",
+        hint="see what else uses the account, and whether one file is more than its limit: "
+        "embedder.jobs.inputs_per_file makes files smaller. Then run the same command again",
+    )

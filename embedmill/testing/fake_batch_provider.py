@@ -144,6 +144,10 @@ class FakeBatchProvider:
         """Let more go wrong."""
         self._faults += faults
 
+    def mend(self) -> None:
+        """Let nothing go wrong any more."""
+        self._faults.clear()
+
     def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         """The realtime endpoint; see :class:`~embedmill.embedder.Embedder`."""
         embedded = self._model.embed(texts, role)

@@ -131,7 +131,9 @@ def test_a_job_is_overdue_once_it_was_seen_running_after_its_window():
     running = replace(FLYING, state=JobState("running", "in_progress"))
     assert step(running, DAY + 3_600) == "poll"
     assert step(running, DAY + 3_601) == "overdue"
-    assert step(running, DAY + 3_601, window=None) == "poll"
+    # A provider that states no window has two days.
+    assert step(running, 2 * DAY + 3_600, window=None) == "poll"
+    assert step(running, 2 * DAY + 3_601, window=None) == "overdue"
 
 
 def test_a_job_that_nobody_asked_about_for_days_is_not_overdue_but_asked_about():

@@ -188,6 +188,56 @@ def test_a_job_that_never_ends_ends_the_run_when_nothing_else_goes_on():
     assert [record.outcome is None for record in made.records()].count(True) == 1
 
 
+FOR_EVER = {
+    "404 at the creation": (on("submit", "upload-lost", times=0), "job-not-sent"),
+    "server errors at the creation": (on("submit", "fail", times=0), "job-not-sent"),
+    "lost replies at the creation": (on("submit", "unknown", times=0), "job-not-sent"),
+    "a listing that does not answer": (
+        [on("submit", "reply-lost"), on("find", "fail", times=0)],
+        "job-not-sent",
+    ),
+    "rate limits": (on("submit", "rate-limit", times=0), "job-not-sent"),
+    "a full queue": (on("submit", "queue-full", times=0), "job-not-sent"),
+    "a full queue after all": (on("job", "fail-queue-full", times=0), "queue-full"),
+    "results that are cut off": (on("outcomes", "truncate", count=3, times=0), "results-refused"),
+}
+
+
+@pytest.mark.parametrize("name", FOR_EVER)
+def test_what_fails_for_ever_ends_the_run_and_the_next_one_goes_on(name):
+    faults, code = FOR_EVER[name]
+    made = rehearsal(*(faults if isinstance(faults, list) else [faults]), segments=1)
+    began = made.clock.now
+    with pytest.raises(StopRunError) as stopped:
+        made.run()
+    assert stopped.value.code == code
+    assert stopped.value.hint
+    # Longer than an outage, and not much longer than a job takes.
+    assert timedelta(hours=4) <= made.clock.now - began <= timedelta(hours=27)
+    assert made.provider.calls["submit"] < 500
+    made.provider.mend()
+    made.run()
+    settled(made)
+
+
+def test_an_outage_of_some_hours_ends_no_run():
+    made = rehearsal(on("submit", "fail", times=26))
+    began = made.clock.now
+    made.run()
+    assert made.clock.now - began > timedelta(hours=3)
+    settled(made)
+
+
+def test_a_job_that_cannot_be_sent_holds_up_no_result_of_others():
+    made = rehearsal(on("submit", "fail", call=3, times=0), takes_s=20 * 3600)
+    with pytest.raises(StopRunError, match=r"could not be sent, \d+ tries in \d+ hours") as stopped:
+        made.run()
+    assert "jobs cancel" in stopped.value.hint
+    outcomes = [record.outcome for record in made.records()]
+    assert outcomes.count(None) == 1
+    assert sum(outcome is not None and outcome.buckets.succeeded == 6 for outcome in outcomes) == 2
+
+
 def test_a_job_that_never_ended_is_collected_once_it_was_cancelled_by_hand():
     made = rehearsal(on("job", "stick"))
     with pytest.raises(StopRunError):

@@ -135,6 +135,12 @@ def replay(
     code: CodeOption = None,
     local: LocalOption = False,
     take_over: TakeOverOption = False,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait", help="Submit embedding jobs and exit (status 8); an ingest collects them."
+        ),
+    ] = False,
     index: IndexOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -152,7 +158,7 @@ def replay(
         else:
             out.print("no open dead letters: nothing to replay")
         return
-    choices = RunOptions(take_over=take_over)
+    choices = RunOptions(take_over=take_over, wait_for_jobs=not no_wait)
     with running(settings, choices, local=local) as (executor, options):
         report = run_replay(settings, executor, letters, options)
     finish(report, as_json=as_json)

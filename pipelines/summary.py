@@ -15,6 +15,7 @@ _FILLING = {"ingest", "replay", "reembed"}
 
 
 _EARLY = {"failed", "interrupted"}
+_SAME = "run the same command"
 
 
 def fills(report: RunReport) -> bool:
@@ -201,7 +202,9 @@ def _verdict_of_copy(report: RunReport) -> str:
 def verdict(report: RunReport) -> str:
     """One phrase that says how it went."""
     if report.status == "waiting":
-        return "embedding jobs go on at the provider; run the same command later to collect them"
+        # A replay that is run again would send the same documents on their way once more.
+        how = "run embedmill ingest SETTINGS" if report.pipeline == "replay" else _SAME
+        return f"embedding jobs go on at the provider; {how} later to collect them"
     if report.status == "partial":
         see = "(see: embedmill dlq list -c SETTINGS)"
         if report.dead_letters:

@@ -384,6 +384,21 @@ def test_a_changed_document_takes_the_vectors_of_chunks_that_were_in_flight(inde
     assert bill.more_than_once() == len(CANARY_TEXTS)
 
 
+def test_a_replay_need_not_wait_for_its_job_and_the_next_ingest_collects_it(index):
+    made = index(fault("job", "reject-rows", count=2))
+    made.ingest()
+    made.is_right(dead=1)
+    settings = made.folder / "settings.yaml"
+    settings.write_text(effective_settings(made.settings))
+    command = ["dlq", "replay", "-c", str(settings), "--local", "--no-wait"]
+    replayed = CliRunner().invoke(app, command)
+    assert replayed.exit_code == 8, replayed.output
+    assert f"run embedmill ingest {settings} later to collect them" in replayed.output
+    assert until_done(made)[-1] == "succeeded"
+    made.is_right()
+    assert made.paid() == {1: 25}
+
+
 # Settings that ask for no jobs any more, while some are open.
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from embedmill.applying import LostChunk, RecordStore, SegmentApplier
+from embedmill.applying import AppliedSegments, LostChunk, RecordStore, SegmentApplier
 from embedmill.assembly import Layers, collection_spec, import_bucket, importer_of, store_of
 from embedmill.bulk_import import BulkImporter
 from embedmill.copying import OtherStore, begin_copy
@@ -66,13 +66,15 @@ class StoreWriter:
             overwrite=overwrite,
         )
 
-    def apply(self, key: SegmentKey, previous: int | None) -> tuple[RecordCounts, WriteCounts]:
-        """Apply a segment; see ``SegmentApplier.apply``.
+    def apply(
+        self, keys: Sequence[SegmentKey], previous: int | None
+    ) -> tuple[AppliedSegments, WriteCounts]:
+        """Apply segments of one shard; see ``SegmentApplier.apply_all``.
 
         Returns:
-            What the store confirmed, and what it took since a segment was applied the last time.
+            What was applied, and what the store took since the last call.
         """
-        return self._applier.apply(key, previous), self._throttle.take_counts()
+        return self._applier.apply_all(keys, previous), self._throttle.take_counts()
 
     def write_import_file(self, folder: str, shard: int, first: int) -> ImportFile:
         """Write one file of a bulk import into its bucket; see ``ImportFiles.write``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -99,8 +100,9 @@ class VectorStore(Protocol):
     ``ids`` take either; what writes takes a collection. A name that does not exist is a
     ``RefusedError`` everywhere, and so is every call after ``close``.
 
-    A store may also have ``finish(collection)`` and ``tidy(collection)``: :func:`finish_collection`
-    and :func:`tidy_collection` say what for.
+    A store may also have ``finish(collection)``, ``tidy(collection)`` and
+    ``confirmed_together(collection)``: :func:`finish_collection`, :func:`tidy_collection` and
+    :func:`confirmed_together` say what for.
     """
 
     limits: StoreLimits
@@ -199,6 +201,17 @@ def finish_collection(store: VectorStore, collection: str) -> None:
 def tidy_collection(store: VectorStore, collection: str) -> None:
     """Have a store do what the writes of a run have put off: a search index, for instance."""
     _call_if_there(store, "tidy", collection)
+
+
+def confirmed_together(store: object, collection: str) -> AbstractContextManager[None]:
+    """Let a store confirm what is written within a block at its end, and not call by call.
+
+    For stores to which confirming costs something: a sync of files, for instance. What was written
+    is found at once. It is confirmed when the block has ended without an error; what was written in
+    one that has not is confirmed with the next. Other stores confirm each call, as ever.
+    """
+    method = getattr(store, "confirmed_together", None)
+    return nullcontext() if method is None else method(collection)
 
 
 def _call_if_there(store: VectorStore, name: str, collection: str) -> None:

@@ -7,6 +7,7 @@ See :mod:`embedmill.testing.vector_store_contract` for how to use them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,12 @@ from embedmill.document import record_id
 from embedmill.embedder import Vectors
 from embedmill.errors import RefusedError
 from embedmill.payload import Payload
-from embedmill.vector_store import CollectionSpec, VectorBatch, VectorStore
+from embedmill.vector_store import (
+    CollectionSpec,
+    VectorBatch,
+    VectorStore,
+    confirmed_together,
+)
 
 DIMENSION = 16
 UNIT = CollectionSpec(dimension=DIMENSION, metric="cosine", normalised=True)
@@ -282,6 +288,24 @@ class CountingContract:
             again.create_collection("notes", CollectionSpec(8, "cosine", normalised=True))
         again.upsert("notes", a_batch(15))
         assert again.count("notes") == 30
+        again.close()
+
+    def test_what_is_confirmed_together_is_found_at_once_and_after_opening_again(
+        self, store: VectorStore, open_store: OpenStore
+    ) -> None:
+        with confirmed_together(store, "notes"):
+            store.upsert("notes", a_batch(30))
+            assert store.count("notes") == 30
+            store.delete("notes", record_ids(10))
+            assert store.count("notes") == 20
+        with suppress(ZeroDivisionError), confirmed_together(store, "notes"):
+            store.delete("notes", record_ids(12))
+            raise ZeroDivisionError
+        with confirmed_together(store, "notes"):
+            assert store.count("notes") == 18
+        store.close()
+        again = open_store()
+        assert again.count("notes") == 18
         again.close()
 
     def test_closing_twice_is_fine_and_everything_after_it_is_refused(

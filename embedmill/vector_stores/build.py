@@ -79,7 +79,7 @@ def store_limits(settings: StoreSettings) -> StoreLimits:  # noqa: PLR0911, one 
     match settings:
         case QdrantEmbeddedSettings():
             with extra("this store", *_QDRANT_EDGE):
-                from embedmill.vector_stores.qdrant_embedded import QDRANT_EMBEDDED_LIMITS
+                from embedmill.vector_stores.qdrant_embedded_upserts import QDRANT_EMBEDDED_LIMITS
 
             return QDRANT_EMBEDDED_LIMITS
         case QdrantServerSettings():

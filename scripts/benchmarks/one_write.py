@@ -35,7 +35,7 @@ from embedmill.assembly import collection_spec, store_of
 from embedmill.run_context import RunContext
 from embedmill.segment import SegmentKey
 from embedmill.settings import Settings
-from embedmill.vector_store import VectorBatch
+from embedmill.vector_store import VectorBatch, confirmed_together
 
 
 def main() -> None:
@@ -51,18 +51,22 @@ def main() -> None:
     print(orjson.dumps(answer).decode())
 
 
+# Segments of a turn: the product confirms so many together, where so many wait.
+TOGETHER = 8
+
+
 @dataclass(slots=True)
 class Writer:
     """One of those that write the same segments.
 
     Attributes:
-        write: the segment of a number; those before it are written.
+        write: segments, by their numbers; those before them are written.
         finish: what it does after the last.
         seconds: that it took.
         cpu: processor seconds of this process meanwhile.
     """
 
-    write: Callable[[int], object]
+    write: Callable[[range], object]
     finish: Callable[[], object] | None = None
     seconds: float = 0.0
     cpu: float = 0.0
@@ -76,7 +80,7 @@ class Writer:
 
 
 def in_turn(settings: Settings, store: str, place: str, name: str) -> dict[str, Any]:
-    """Let the product and the loops over the store's client write segment by segment in turn.
+    """Let the product and the loops over the store's client write some segments at a time in turn.
 
     One after the other they would each meet another machine: where cores are shared with others,
     the same writer takes half as long again some seconds later.
@@ -91,14 +95,14 @@ def in_turn(settings: Settings, store: str, place: str, name: str) -> dict[str, 
     }
     # Connections are made and modules loaded with the first.
     for writer in writers.values():
-        writer.write(0)
+        writer.write(range(1))
     settle()
     order, draw = list(writers.values()), random.Random(0)  # noqa: S311 (no secret)
-    for number in range(1, len(keys)):
+    for numbers in turns(keys):
         # Nobody always meets the caches and the disk as the same one leaves them.
         draw.shuffle(order)
         for writer in order:
-            writer.timed(partial(writer.write, number))
+            writer.timed(partial(writer.write, numbers))
     for writer in order:
         if writer.finish is not None:
             writer.timed(writer.finish)
@@ -106,6 +110,18 @@ def in_turn(settings: Settings, store: str, place: str, name: str) -> dict[str, 
         "records": sum(len(batch.ids) for batch in batches[1:]),
         "writers": {which: (writer.seconds, writer.cpu) for which, writer in writers.items()},
     }
+
+
+def turns(keys: Sequence[SegmentKey]) -> list[range]:
+    """Numbers of the segments but the first, some of one shard at a time."""
+    found = [range(1, 1)]
+    for number in range(1, len(keys)):
+        last = found[-1]
+        if len(last) == TOGETHER or keys[number].shard != keys[number - 1].shard:
+            last = range(number, number)
+            found.append(last)
+        found[-1] = range(last.start, number + 1)
+    return found
 
 
 def _context(settings: Settings, store: str, place: str, name: str) -> RunContext:
@@ -120,10 +136,16 @@ def _product(context: RunContext, keys: Sequence[SegmentKey]) -> Writer:
     writer.prepare()
     applied: dict[int, int] = {}
 
-    def write(number: int) -> None:
-        key = keys[number]
-        writer.apply(key, applied.get(key.shard))
-        applied[key.shard] = key.number
+    def write(numbers: range) -> None:
+        some = [keys[number] for number in numbers]
+        while some:
+            # A call ends after a second.
+            done, _ = writer.apply(some, applied.get(some[0].shard))
+            if done.failure is not None:
+                raise done.failure
+            count = len(done.counts)
+            applied[some[0].shard] = some[count - 1].number
+            del some[:count]
 
     return Writer(write)
 
@@ -131,8 +153,15 @@ def _product(context: RunContext, keys: Sequence[SegmentKey]) -> Writer:
 def _store(context: RunContext, batches: Sequence[VectorBatch]) -> Writer:
     """Upsert records that are ready in memory."""
     store = store_of(context.settings)
-    store.create_collection(context.collection, collection_spec(context.embedding))
-    return Writer(lambda number: store.upsert(context.collection, batches[number]))
+    collection = context.collection
+    store.create_collection(collection, collection_spec(context.embedding))
+
+    def write(numbers: range) -> None:
+        with confirmed_together(store, collection):
+            for number in numbers:
+                store.upsert(collection, batches[number])
+
+    return Writer(write)
 
 
 def _loop(loop: Loop, batches: Sequence[VectorBatch]) -> Writer:
@@ -141,7 +170,12 @@ def _loop(loop: Loop, batches: Sequence[VectorBatch]) -> Writer:
         VectorBatch(batch.ids, batch.vectors, list(map(loop.metadata, batch.payloads)))
         for batch in batches
     ]
-    return Writer(lambda number: loop.write(ready[number]), loop.finish)
+
+    def write(numbers: range) -> None:
+        for number in numbers:
+            loop.write(ready[number])
+
+    return Writer(write, loop.finish)
 
 
 def memory(settings: Settings, store: str, place: str, name: str) -> dict[str, Any]:
@@ -150,11 +184,11 @@ def memory(settings: Settings, store: str, place: str, name: str) -> dict[str, A
     keys = segments_of(context)
     writer = _product(context, keys)
     settle()
-    writer.write(0)
+    writer.write(range(1))
     sizes = [own_bytes()]
-    for number in range(1, len(keys)):
-        writer.write(number)
-        if number in (len(keys) // 2, len(keys) - 1):
+    for numbers in turns(keys):
+        writer.write(numbers)
+        if len(keys) // 2 in numbers or len(keys) - 1 in numbers:
             sizes.append(own_bytes())
     return {"first": sizes[1] - sizes[0], "second": sizes[2] - sizes[1], "peak": peak_bytes()}
 

@@ -1,7 +1,7 @@
 """Writing records to a store: the product's writer against the bare client.
 
-In turn, segment by segment in one process, all into the same fake server (another process, which
-answers without looking at what it is sent): ``StoreWriter``, which reads segments, makes the
+In turn, eight segments at a time in one process, all into the same fake server (another process,
+which answers without looking at what it is sent): ``StoreWriter``, which reads segments, makes the
 records, checks them, sends them and records that they are applied; and the store's own client in
 the fastest loops that we know, with the very same records ready in memory. Of several loops the
 fastest counts. Where the store is an engine in the process, each writes to a folder. Between them

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedmill.errors import ShardOwnedElsewhereError, StopRunError, TransientError
+from embedmill.segment import SegmentKey
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
 
 POOLS = ("read", "shard", "embed", "write")
@@ -78,16 +79,16 @@ def test_whatever_dies_or_fails_every_document_is_accounted_for_once(
 
 
 def in_order(log):
-    """Segments of a shard are applied one after the other; a repetition is no other segment."""
-    last = {}
+    """Segments of a shard are applied one after the other; what a call did not do comes again."""
+    begun, offered = {}, {}
     for call in log:
         if call.method == "apply":
-            key, previous = call.arguments
-            done = last.setdefault(key.shard, [])
-            if not done or done[-1] != key.number:
-                assert previous == (done[-1] if done else None)
-                done.append(key.number)
-            assert done == list(range(len(done)))
+            keys, previous = call.arguments
+            shard, first = keys[0].shard, keys[0].number
+            assert keys == [SegmentKey(shard, first + n) for n in range(len(keys))]
+            assert previous == (first - 1 if first else None)
+            assert begun.get(shard, 0) <= first <= offered.get(shard, -1) + 1
+            begun[shard], offered[shard] = first, keys[-1].number
 
 
 class KillingParser:

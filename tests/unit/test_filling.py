@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.embed_worker import Embedded
+from embedmill.applying import AppliedSegments
 from embedmill.counts import ChunkCounts, RateUse, RecordCounts, WriteCounts
 from embedmill.errors import (
     DamagedFileError,
@@ -34,6 +35,8 @@ class World:
     probed: list = field(default_factory=list)
     poison: dict = field(default_factory=dict)
     errors: list = field(default_factory=list)
+    failures: dict = field(default_factory=dict)
+    writes: list = field(default_factory=list)
     proofs: int = 0
     trusted: set = field(default_factory=set)
 
@@ -70,11 +73,19 @@ class Writer:
     def __init__(self, world):
         self.world = world
 
-    def apply(self, key, previous):
+    def apply(self, keys, previous):
         if self.world.errors:
             raise self.world.errors.pop(0)
-        self.world.applied.append((key, previous))
-        return RecordCounts(upserted=3), WriteCounts(requests=1)
+        self.world.writes.append([key.number for key in keys])
+        done, failure = [], None
+        for key in keys:
+            if key in self.world.failures:
+                failure = self.world.failures.pop(key)
+                break
+            self.world.applied.append((key, previous))
+            done.append(RecordCounts(upserted=3))
+            previous = key.number
+        return AppliedSegments(tuple(done), failure), WriteCounts(requests=1)
 
 
 class Stages:
@@ -290,13 +301,75 @@ def test_a_segment_that_ends_three_writers_ends_the_run(clock):
         stages.run()
 
 
-def test_a_shard_that_waits_for_its_next_try_holds_up_no_other(clock):
-    stages = Stages(clock, workers=1)
-    stages.add(*keys(2, 2))
-    stages.embed.pump()
+def all_embedded(stages):
     while not stages.embed.idle:
         stages.embed.pump()
         stages.dispatcher.step(0)
+
+
+def test_what_has_waited_for_a_writer_goes_to_it_together_and_no_more_than_eight(clock):
+    stages = Stages(clock)
+    stages.add(*keys(1, 11))
+    all_embedded(stages)
+    stages.run()
+    assert stages.world.writes == [list(range(8)), [8, 9, 10]]
+    assert [k.number for k, _ in stages.world.applied] == list(range(11))
+    assert stages.apply.applied == 11
+    assert stages.apply.counts.upserted == 33
+
+
+def test_a_segment_without_vectors_ends_what_goes_together(clock):
+    stages = Stages(clock)
+    for key in keys(1, 4):
+        stages.apply.announce(key)
+    for number in (0, 1, 3):
+        stages.apply.ready(SegmentKey(0, number))
+    while not stages.apply.starved:
+        stages.apply.pump()
+        stages.dispatcher.step(0)
+    assert stages.world.writes == [[0, 1]]
+    assert stages.apply.waiting == 2
+
+
+def test_what_was_applied_before_a_failure_counts_and_the_rest_is_tried_later(clock):
+    stages = Stages(clock)
+    stages.add(*keys(1, 5))
+    all_embedded(stages)
+    stages.world.failures[SegmentKey(0, 2)] = RateLimitedError("wait", retry_after=7.0)
+    began = clock()
+    stages.run()
+    assert stages.world.writes == [[0, 1, 2, 3, 4], [2, 3, 4]]
+    assert clock() - began >= 7.0
+    assert stages.apply.last_applied == {0: 4}
+    assert stages.apply.counts.upserted == 15
+
+
+def test_a_failure_that_ends_the_run_leaves_what_was_applied_before_it_counted(clock):
+    stages = Stages(clock)
+    stages.add(*keys(1, 5))
+    all_embedded(stages)
+    stages.world.failures[SegmentKey(0, 2)] = StopRunError("no credentials")
+    with pytest.raises(StopRunError, match="no credentials"):
+        stages.run()
+    assert stages.apply.counts.upserted == 6
+    assert stages.apply.last_applied == {0: 1}
+
+
+def test_after_the_death_of_a_writer_each_segment_goes_alone_until_it_is_past_the_first(clock):
+    deaths = iter(["die"])
+    stages = Stages(
+        clock, accident=lambda call: next(deaths, None) if call.method == "apply" else None
+    )
+    stages.add(*keys(1, 4))
+    all_embedded(stages)
+    stages.run()
+    assert stages.world.writes == [[0], [1, 2, 3]]
+
+
+def test_a_shard_that_waits_for_its_next_try_holds_up_no_other(clock):
+    stages = Stages(clock, workers=1)
+    stages.add(*keys(2, 2))
+    all_embedded(stages)
     stages.world.errors.append(TransientError("x"))
     stages.run()
     order = [key.shard for key, _ in stages.world.applied]

@@ -127,7 +127,7 @@ def second_version(index, change=None, **embedder):
             for number in numbers:
                 key = SegmentKey(shard, number)
                 worker.embed(key)
-                writer.apply(key, before)
+                writer.apply([key], before)
                 before = number
     index.wrappers = {}
     return version, settings

@@ -48,7 +48,7 @@ def second_version(index, **embedder):
             before = None
             for number in numbers:
                 worker.embed(SegmentKey(shard, number))
-                writer.apply(SegmentKey(shard, number), before)
+                writer.apply([SegmentKey(shard, number)], before)
                 before = number
     return version
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,9 @@ from embedmill.settings import QdrantEmbeddedSettings
 from embedmill.testing.counting_store_contract import UNIT, a_batch, record_ids, unit_vectors
 from embedmill.vector_store import CollectionSpec, VectorBatch
 from embedmill.vector_stores.build import open_store
-from embedmill.vector_stores.qdrant_embedded import (
-    RESERVED_BYTES,
-    QdrantEmbeddedStore,
-    check_not_all,
-)
+from embedmill.vector_stores.qdrant_embedded import RESERVED_BYTES, QdrantEmbeddedStore
 from embedmill.vector_stores.qdrant_embedded_engine import EngineLog, engine_errors
+from embedmill.vector_stores.qdrant_embedded_upserts import check_not_all
 
 
 def opened(path: Path) -> QdrantEmbeddedStore:
@@ -300,4 +298,40 @@ def test_records_whose_log_cannot_be_synced_are_not_confirmed(tmp_path):
         store.upsert("notes", a_batch(100))
     with pytest.raises(StopRunError, match="cannot be written"):
         store.delete("notes", a_batch(5).ids)
+    store.close()
+
+
+def test_what_is_written_in_a_block_is_synced_once_at_its_end(tmp_path):
+    store = opened(tmp_path)
+    store.create_collection("notes", UNIT)
+    store.upsert("notes", a_batch(1))
+    disk = Disk()
+    store._logs["notes"] = EngineLog(tmp_path / "collections/notes/records/wal", sync=disk)
+    with store.confirmed_together("notes"):
+        store.upsert("notes", a_batch(5))
+        store.delete("notes", a_batch(2).ids)
+        assert store.count("notes") == 3
+        assert disk.take() == []
+    assert disk.take()
+    with store.confirmed_together("notes"):
+        pass
+    assert disk.take() == []
+    store.upsert("notes", a_batch(5))
+    assert disk.take()
+    store.close()
+
+
+def test_what_a_block_wrote_that_failed_is_synced_with_the_next(tmp_path):
+    store = opened(tmp_path)
+    store.create_collection("notes", UNIT)
+    store.upsert("notes", a_batch(1))
+    disk = Disk()
+    store._logs["notes"] = EngineLog(tmp_path / "collections/notes/records/wal", sync=disk)
+    with suppress(KeyboardInterrupt), store.confirmed_together("notes"):
+        store.upsert("notes", a_batch(5))
+        raise KeyboardInterrupt
+    assert disk.take() == []
+    with store.confirmed_together("notes"):
+        pass
+    assert disk.take()
     store.close()

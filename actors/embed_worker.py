@@ -97,7 +97,7 @@ class EmbedWorker:
 
     def document_rows(self, key: SegmentKey) -> list[int]:
         """Rows of the documents that have chunks in a segment."""
-        chunks, _ = self._layers.chunks.chunks(key)
+        chunks, _ = self._layers.chunks.chunks(key, ("doc_row",))
         return sorted(set(chunks.column("doc_row").to_pylist()))
 
     def close(self) -> None:

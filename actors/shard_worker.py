@@ -239,7 +239,7 @@ class ShardWorker:
 
     def text_hashes(self, keys: Sequence[SegmentKey]) -> list[bytes]:
         """16 bytes for every chunk row of stored segments of its shards, in order."""
-        return [_hashes_in(self._layers.chunks.chunks(key)[0]) for key in keys]
+        return [_hashes_in(self._layers.chunks.chunks(key, ("text_hash",))[0]) for key in keys]
 
     def stored_texts(self, keys: Sequence[SegmentKey]) -> list[StoredTexts]:
         """What stored segments hold, and which of it is superseded by now.
@@ -250,8 +250,9 @@ class ShardWorker:
         return [self._stored_texts(key) for key in keys]
 
     def _stored_texts(self, key: SegmentKey) -> StoredTexts:
-        chunks = self._layers.chunks.chunks(key)[0]
-        docs = self._layers.chunks.docs(key, ("doc_key", "chunk_count"))
+        docs, chunks, _ = self._layers.chunks.rows(
+            key, ("doc_row", "text_hash"), ("doc_key", "chunk_count")
+        )
         standing = self._ledger(key).documents_in(key.number)
         stale = [
             row

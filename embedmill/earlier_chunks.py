@@ -43,9 +43,9 @@ class EarlierChunks:
             if len(self._segments) >= _KEPT:
                 self._segments.pop(next(iter(self._segments)))
             key = SegmentKey(self._shard, number)
-            docs = self._layer.docs(key, ("doc_id", "first_chunk"))
+            docs, chunks, _ = self._layer.rows(key, ("text_hash",), ("doc_id", "first_chunk"))
             firsts = docs.column("first_chunk").to_pylist()
-            hashes = self._layer.chunks(key)[0].column("text_hash").to_pylist()
+            hashes = chunks.column("text_hash").to_pylist()
             names = docs.column("doc_id").to_pylist()
             self._segments[number] = dict(zip(names, firsts, strict=True)), hashes
         return self._segments[number]

@@ -207,10 +207,10 @@ class ChunkLayer:
         path = self._docs_path(key)
         return note_of(schema_of(require(self._workspace, path), path), path, "chunks_digest")
 
-    def chunks(self, key: SegmentKey) -> tuple[pa.Table, str]:
+    def chunks(self, key: SegmentKey, columns: _Columns = None) -> tuple[pa.Table, str]:
         """Chunk rows of a committed segment, and the digest that vectors refer to."""
         path = self._docs_path(key)
-        return self._chunks_of(schema_of(require(self._workspace, path), path), path)
+        return self._chunks_of(schema_of(require(self._workspace, path), path), path, columns)
 
     def rows(
         self, key: SegmentKey, chunk_columns: _Columns = None, doc_columns: _Columns = None

@@ -80,6 +80,15 @@ def state_id(version: IndexVersion, chunks: ChunkLayer) -> str:
     return blake2b(orjson.dumps(state), digest_size=4).hexdigest()
 
 
+def a_file_of(index: str, version: IndexVersion) -> str:
+    """A name as the files of an export have them."""
+    return _name(index, version, "0" * 8, 0, 0)
+
+
+def _name(index: str, version: IndexVersion, state: str, shard: int, number: int) -> str:
+    return f"{index}-{version.name}-{state}-s{shard:04d}-{number:05d}.parquet"
+
+
 class Exporter:
     """Exports one state of a version; killed at any point, it keeps the files that are there."""
 
@@ -133,8 +142,7 @@ class Exporter:
 
     def _shard(self, shard: int) -> Iterator[ExportedFile]:
         for number, batch in enumerate(self._batches(shard)):
-            name = f"{self._index}-{self._version.name}-{self._state}-s{shard:04d}-{number:05d}"
-            yield self._file(f"{name}.parquet", batch)
+            yield self._file(_name(self._index, self._version, self._state, shard, number), batch)
 
     def _batches(self, shard: int) -> Iterator[list[VectorBatch]]:
         """Records of a shard, as many as go into one file; the same ones every time."""

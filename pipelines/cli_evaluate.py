@@ -16,6 +16,7 @@ from embedmill.errors import RefusedError, SettingsError
 from embedmill.evaluation_plot import Measure, measures
 from embedmill.gate import GateResult, failed_gates
 from embedmill.manifest import Manifest
+from embedmill.own_folders import require_not_read
 from embedmill.query_contract import Parity, QueryContract, contract_of, held_against
 from embedmill.query_services import query_service
 from embedmill.settings import Settings
@@ -74,6 +75,8 @@ def evaluate_command(
     settings = settings_from(settings_path(config, named), overrides, index)
     if queries is not None or qrels is not None:
         settings = _with_labels(settings, queries=queries, qrels=qrels)
+    if plot is not None:
+        require_not_read(settings, str(plot))
     with err.status("evaluating") as status:
         found = evaluate(
             settings,

@@ -8,9 +8,10 @@ from typing import Any
 
 from embedmill.assembly import Layers, workspace_of
 from embedmill.errors import RefusedError, SettingsError
-from embedmill.exporting import Exporter, state_id
+from embedmill.exporting import Exporter, a_file_of, state_id
 from embedmill.lease import take_lease
 from embedmill.live_records import LiveRecords
+from embedmill.own_folders import require_not_read
 from embedmill.run_context import RunContext
 from embedmill.settings import Settings
 from embedmill.work_left import confirmed_in_line
@@ -43,11 +44,13 @@ def export(
         The manifest.
 
     Raises:
-        RefusedError: the version is not complete, or the folder has the export of another index.
+        RefusedError: the version is not complete, the folder has the export of another index, or
+            the source would read what is written there.
         IndexLockedError: a run holds the index.
     """
     place, workspace = _place(settings, to), workspace_of(settings)
     version = version_to_read(settings, number)
+    require_not_read(settings, f"{to.rstrip('/')}/{a_file_of(settings.index, version)}")
     with take_lease(workspace, settings.index, "export", take_over=take_over, sleep=sleep):
         layers = Layers(
             RunContext(

@@ -213,18 +213,22 @@ class Bucket:
         """Add an object to those that were listed before.
 
         The client shows ``docs`` and ``docs/`` under one name. Of the two an empty one is a marker;
-        where both have content, the slash tells them apart.
+        what has content under the name with the slash cannot be asked for, and is a row that says
+        so.
         """
         before = objects.setdefault(file.relative, file)
-        if before is file or not file.size:
+        if before is file or not (file.size or before.size):
             return
-        if not before.size:
-            objects[file.relative] = file
+        one = file if file.size else before
+        slashed = self._slashed(self._key_of(file.path))
+        if not slashed:
+            # Or it has just been deleted.
+            objects[file.relative] = one
             return
-        # Where neither is found, it has just been deleted.
-        if slashed := self._slashed(self._key_of(file.path)):
-            path = slashed.removeprefix(f"{self._prefix}/")
-            objects[path] = replace(file, relative=path, tag=None)
+        if not (before.size and file.size):
+            del objects[file.relative]
+        path = slashed.removeprefix(f"{self._prefix}/")
+        objects[path] = replace(one, relative=path, tag=None)
 
     def _names(self) -> Callable[[], Iterator[Key]] | None:
         """Lists by another client, where there is one."""

@@ -75,6 +75,14 @@ def test_an_export_holds_every_record_and_says_what_it_is(index, tmp_path):
     assert manifest["model"]
 
 
+def test_an_export_is_not_written_to_where_the_next_ingest_would_read_it(index):
+    before = sorted(index.folder.rglob("*"))
+    with pytest.raises(RefusedError, match="read as a document") as caught:
+        exported(index, index.folder / "out")
+    assert caught.value.code == "own-source"
+    assert sorted(index.folder.rglob("*")) == before
+
+
 def test_the_same_state_is_not_written_again(index, tmp_path):
     exported(index, tmp_path)
     times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}

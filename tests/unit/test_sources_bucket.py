@@ -95,6 +95,19 @@ def test_a_document_beside_what_is_below_its_key_stays_one(put, files):
     assert ids(files("s3://documents/docs/")) == ["a.md"]
 
 
+@pytest.mark.parametrize("name", ["docs.md", "x/docs.md"])
+def test_content_under_a_key_with_a_slash_is_not_hidden_by_a_marker(put, files, name):
+    put({name: b"", f"{name}/": b"text", "other.md": b"o"})
+
+    rows = {row.doc_id: row for row in read(files("s3://documents"))}
+
+    assert {name: row.error_code for name, row in rows.items()} == {
+        f"{name}/": "key",
+        "other.md": None,
+    }
+    assert "ends with a slash" in rows[f"{name}/"].error_message
+
+
 def test_patterns_hold_for_keys(put, files):
     put({"a.md": b"a", "b.txt": b"b", "old/c.md": b"c", ".git/d.md": b"d", "new/e.png": b"e"})
 

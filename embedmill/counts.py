@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from functools import cache
+from operator import add, attrgetter
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
 class _Additive:
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        # Whenever the driver looks: field by field it takes more than twice the time.
+        values = _values_of(type(self))
+        return type(self)(*map(add, values(self), values(other)))
+
+
+@cache
+def _values_of(kind: type[_Additive]) -> attrgetter[Any]:
+    return attrgetter(*(field.name for field in fields(kind)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,9 @@ from pipelines.small_run import Beginning, SmallRun
 log = logging.getLogger(__name__)
 # What is in flight may take this long to end after a stop was asked for.
 _STOP_WAIT_S = 20.0
+# Between two looks whether something is due. Who has waited for long may wait a tenth longer; and
+# a stop that is asked for is heard within a second.
+_SHORTEST_REST_S, _LATE, _LONGEST_REST_S = 0.05, 0.1, 1.0
 
 
 class Execution:
@@ -326,6 +329,7 @@ class Execution:
             if self._options.stop is not None and self._options.stop.is_set():
                 self._stop()
             if self._dispatcher.in_flight:
+                self._rested_s = 0.0
                 self._dispatcher.step(0.5)
             else:
                 self._rest()
@@ -336,7 +340,10 @@ class Execution:
         stages = (self._scan, self._embed, self._apply)
         if not any(stage is not None and stage.retrying for stage in stages):
             raise RuntimeError("the driver has work left and nothing in flight")
-        self._options.sleep(0.05)
+        # The longer nothing happens, the more seldom it is looked: jobs may take a day.
+        pause = min(max(_SHORTEST_REST_S, _LATE * self._rested_s), _LONGEST_REST_S)
+        self._rested_s += pause
+        self._options.sleep(pause)
 
     def _pumped(self, is_done: Callable[[], bool]) -> bool:
         """Submit what there is room for; whether that was all."""
@@ -344,7 +351,8 @@ class Execution:
             self._scan.pump()
             if self._small is not None:
                 self._small = self._small.checked(self._scan, self._left_over)
-            self._embed.expect(self._scan.counts.added + self._scan.counts.changed)
+            read = self._scan.counts
+            self._embed.expect(read.added + read.changed)
         if self._small is None:
             self._embed.pump()
             self._apply.pump()

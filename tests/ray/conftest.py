@@ -67,6 +67,12 @@ def kill_worker():
 
 
 @pytest.fixture
+def living_workers():
+    """Looks which processes of actors there are."""
+    return worker_processes
+
+
+@pytest.fixture
 def rehearsal(tmp_path):
     """An index in a folder of the test."""
     return Rehearsal(tmp_path)

@@ -26,9 +26,7 @@ def with_model(settings, dimension):
     return Settings.model_validate_json(json.dumps(values))
 
 
-def test_a_swap_outlives_killed_workers_and_a_stop(open_executor, rehearsal, ray_session):
-    from conftest import worker_processes
-
+def test_a_swap_outlives_killed_workers_and_a_stop(open_executor, rehearsal, living_workers):
     rehearsal.write(TEXTS)
     old = with_model(rehearsal.settings(segment_chunks=8, shard_workers=1, embed_workers=1), 64)
     inline = InlineExecutor()
@@ -39,7 +37,7 @@ def test_a_swap_outlives_killed_workers_and_a_stop(open_executor, rehearsal, ray
 
     def kill_all_and_stop(progress):
         if progress.chunks and not killed:
-            for worker in worker_processes():
+            for worker in living_workers():
                 worker.kill()
                 killed.append(worker.pid)
             stop.set()
@@ -57,7 +55,7 @@ def test_a_swap_outlives_killed_workers_and_a_stop(open_executor, rehearsal, ray
 
     def kill_one(progress):
         if progress.chunks and not dead:
-            victim = worker_processes()[0]
+            victim = living_workers()[0]
             victim.kill()
             dead.append(victim.pid)
 

@@ -12,8 +12,10 @@ from typing import Any, Self
 class _Additive:
     def __add__(self, other: Self) -> Self:
         # Whenever the driver looks: field by field it takes more than twice the time.
-        values = _values_of(type(self))
-        return type(self)(*map(add, values(self), values(other)))
+        kind: Any = type(self)
+        values = _values_of(kind)
+        total: Self = kind(*map(add, values(self), values(other)))
+        return total
 
 
 @cache

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedmill.errors import ShardOwnedElsewhereError, StopRunError, TransientError
+from embedmill.errors import (
+    RateLimitedError,
+    ShardOwnedElsewhereError,
+    StopRunError,
+    TransientError,
+)
 from embedmill.segment import SegmentKey
 from embedmill.testing.scripted_executor import KilledWorker, ScriptedExecutor
+from pipelines.run_options import InterruptedRunError
 
 POOLS = ("read", "shard", "embed", "write")
 
@@ -214,6 +220,35 @@ def test_a_reader_that_asks_to_wait_is_waited_for_however_the_clock_runs(small_i
     assert index.ingest(corpus(9), executor).documents.added == 9
 
 
+def test_who_has_long_to_wait_looks_seldom_and_is_hardly_late(small_index):
+    """Embedding jobs may take a day; a stop that is asked for is to be heard all the same."""
+    index = small_index()
+    asked, pauses = [], []
+
+    class AsksToWait:
+        def __init__(self, real):
+            self.real = real
+
+        def __getattr__(self, name):
+            return getattr(self.real, name)
+
+        def upsert(self, collection, batch):
+            asked.append(index.clock.now)
+            if len(asked) == 1:
+                raise RateLimitedError("later", retry_after=600.0)
+            return self.real.upsert(collection, batch)
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        index.clock.sleep(seconds)
+
+    index.wrappers["store"] = AsksToWait
+    assert index.ingest({"a": "some words"}, sleep=sleep).documents.added == 1
+    assert 600.0 <= asked[1] - asked[0] <= 601.0
+    assert max(pauses) <= 1.0
+    assert len(pauses) < 700
+
+
 def test_many_blocks_may_fail_a_few_times_each(small_index, many_parts):
     index = small_index()
     executor = ScriptedExecutor(
@@ -256,3 +291,35 @@ def test_a_failing_workspace_in_the_middle_of_a_block_loses_and_doubles_nothing(
 
     assert (report.documents.added, report.documents.dead) == (30, 0)
     assert index.documents().keys() == corpus(30).keys()
+
+
+class Noting(ScriptedExecutor):
+    """Remembers which calls were made, whether they were carried out or not."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def submit(self, pool, *call, **how):
+        self.asked.append((super().submit(pool, *call, **how), pool))
+        return self.asked[-1][0]
+
+
+def test_a_run_that_is_stopped_waits_for_what_is_in_flight(small_index, many_parts):
+    """It may have been paid for."""
+    index = small_index(run={"segment_chunks": 8, "embed_workers": 2})
+    executor = Noting()
+
+    class OnceEmbedding:
+        def is_set(self):
+            return bool(embedding())
+
+    def embedding():
+        return {ticket for ticket, pool in executor.asked if pool == "embed"}
+
+    with pytest.raises(InterruptedRunError):
+        index.ingest(corpus(36), executor, stop=OnceEmbedding())
+    assert embedding() <= {call.ticket for call in executor.log}
+    report = index.ingest()
+    assert report.status == "succeeded"
+    assert report.documents.read == 36

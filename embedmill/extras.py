@@ -1,9 +1,10 @@
-"""Imports that an optional part of the installation brings."""
+"""What is installed: imports that an optional part brings, and which embedmill this is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 
 from embedmill.errors import MissingExtraError
 
@@ -29,3 +30,11 @@ def extra(what: str, install: str, modules: tuple[str, ...]) -> Iterator[None]:
             f"{what} needs the module {error.name}, which is not installed",
             hint=install,
         ) from error
+
+
+def release() -> str:
+    """Which embedmill this is; what a Ray job has uploaded is not installed where it runs."""
+    try:
+        return version("embedmill")
+    except PackageNotFoundError:
+        return "of these files, not installed"

@@ -212,9 +212,9 @@ app = typer.Typer(
 
 def _say_version(asked: bool) -> None:  # noqa: FBT001 - typer's way
     if asked:
-        from importlib.metadata import version
+        from embedmill.extras import release
 
-        typer.echo(f"embedmill {version('embedmill')}")
+        typer.echo(f"embedmill {release()}")
         raise typer.Exit
 
 

@@ -20,6 +20,7 @@ from embedmill.embedders.build import build_embedder
 from embedmill.embedders.local import LocalEmbedder
 from embedmill.embedders.local_recipe import resolve_dtype
 from embedmill.errors import EmbedmillError
+from embedmill.extras import release
 from embedmill.local_models.build import preferred_backends
 from embedmill.made_once import cache_folder
 from embedmill.plain_numbers import number_of
@@ -70,9 +71,8 @@ class Finding:
 
 def examine_machine() -> Iterator[Finding]:
     """What holds for every index."""
-    version = metadata.version("embedmill")
     yield Finding(
-        "embedmill", "ok", f"{version}, Python {platform.python_version()} at {sys.prefix}"
+        "embedmill", "ok", f"{release()}, Python {platform.python_version()} at {sys.prefix}"
     )
     yield _cores()
     yield _memory()

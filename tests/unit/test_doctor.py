@@ -1,11 +1,12 @@
 """What ``embedmill doctor`` finds, and that its bench measures."""
 
 import json
+import subprocess
 
 import pytest
 from typer.testing import CliRunner
 
-from pipelines import doctor
+from pipelines import doctor, doctor_bench
 from pipelines.cli import app
 from pipelines.doctor_bench import Rate, Variant, measured, variants
 from pipelines.doctor_bench_worker import bench_texts
@@ -72,6 +73,20 @@ def test_a_missing_extra_is_a_note_with_its_install_line(monkeypatch):
     findings = {each.topic: each for each in doctor.examine_machine()}
     assert findings["extra cpu"].verdict == "note"
     assert findings["extra cpu"].remedy == "pip install 'embedmill[cpu]'"
+
+
+def test_a_process_of_the_bench_that_hangs_is_ended_and_said(monkeypatch):
+    started = []
+
+    def start(*_):
+        started.append(subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE))
+        return started[-1]
+
+    monkeypatch.setattr(doctor_bench, "_start", start)
+    monkeypatch.setattr(doctor_bench, "_ANSWERED_WITHIN_S", 0.1)
+    (rate,) = measured(doctor_bench.MINILM, [Variant("openvino", "float32", 2, 1)])
+    assert rate.error == "a process did not answer within 0.1 s"
+    assert [each.poll() for each in started] == [-9, -9]
 
 
 def test_a_bench_of_what_is_no_local_model_is_refused(tmp_path):

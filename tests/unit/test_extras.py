@@ -1,9 +1,11 @@
 """A part of the installation that is missing says how it is installed."""
 
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+from embedmill import extras
 from embedmill.errors import MissingExtraError
 from embedmill.extras import extra
 from embedmill.job_assembly import build_provider
@@ -31,3 +33,11 @@ def test_jobs_of_a_provider_whose_client_is_missing_name_its_extra(monkeypatch):
     with pytest.raises(MissingExtraError, match="needs the module openai,") as missing:
         build_provider(settings, openai_recipe(settings, "cosine"))
     assert missing.value.hint == "pip install 'embedmill[openai]'"
+
+
+def test_what_is_not_installed_says_so(monkeypatch):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(extras, "version", version)
+    assert extras.release() == "of these files, not installed"

@@ -27,7 +27,6 @@ Pipeline = Literal[
     "rollback",
     "prune",
     "copy",
-    "export",
 ]
 RunStatus = Literal["succeeded", "partial", "failed", "interrupted", "waiting"]
 _FORM = "%Y%m%dT%H%M%SZ"

@@ -72,9 +72,9 @@ def doctor(
 
 def _show(found: Iterable[Finding]) -> None:
     for each in found:
-        _print(f"{_SIGNS[each.verdict]} {each.topic:14} {each.text}")
+        out.say(f"{_SIGNS[each.verdict]} {each.topic:14} {each.text}")
         if each.remedy:
-            _print(f"     {'':14} next: {each.remedy}")
+            out.say(f"     {'':14} next: {each.remedy}")
 
 
 def _measure(settings: Settings | None, *, show: bool) -> list[Rate]:
@@ -89,15 +89,15 @@ def _measure(settings: Settings | None, *, show: bool) -> list[Rate]:
         chosen = settings.embedder
     rates: list[Rate] = []
     if show:
-        _print(f"\n{chosen.model}: texts of 60 to 240 words, median of rounds (slowest-fastest)")
-        _print(_HEADINGS)
+        out.say(f"\n{chosen.model}: texts of 60 to 240 words, median of rounds (slowest-fastest)")
+        out.say(_HEADINGS)
     for rate in measured(chosen, variants(chosen)):
         rates.append(rate)
         if show:
-            _print(_row(rate))
+            out.say(_row(rate))
     said = _kept(chosen, rates)
     if show:
-        _print(said)
+        out.say(said)
     return rates
 
 
@@ -134,7 +134,3 @@ def _fastest(rates: Iterable[Rate]) -> Rate | None:
     """Of those that keep float32's vectors."""
     near = [each for each in rates if not each.error and each.variant.dtype != "int8"]
     return max(near, key=lambda each: each.texts_per_s, default=None)
-
-
-def _print(line: str) -> None:
-    out.say(line)

@@ -10,7 +10,6 @@ import orjson
 import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-from rich.console import Console
 
 from embedmill.errors import SettingsError
 from embedmill.plugins import installed, plugin_problems
@@ -33,7 +32,7 @@ def kinds(
 ) -> None:
     """List the kinds of each section of the settings, or the keys of one."""
     for problem in plugin_problems():
-        _line(f"an installed adapter cannot be used: {problem}", err)
+        err.say(f"an installed adapter cannot be used: {problem}")
     chosen = [one for one in _all_kinds() if kind in (None, one[1])]
     if not chosen:
         known = ", ".join(name for _, name, _ in _all_kinds())
@@ -41,7 +40,7 @@ def kinds(
             f"there is no kind {kind!r}; there is: {known}", hint="embedmill kinds tells them apart"
         )
     for section, name, model in chosen:
-        _line(f"{section + ':':10}{name:22} {_first_line(model)}{_package(section, name)}")
+        out.say(f"{section + ':':10}{name:22} {_first_line(model)}{_package(section, name)}")
         if kind is not None:
             _keys(model)
 
@@ -60,7 +59,7 @@ def _all_kinds() -> Iterator[tuple[str, str, type[Frozen]]]:
 def _keys(model: type[Frozen]) -> None:
     for name, field in model.model_fields.items():
         if name != "kind":
-            _line(f"  {name} ({_default(field)}): {field.description or ''}".rstrip(": "))
+            out.say(f"  {name} ({_default(field)}): {field.description or ''}".rstrip(": "))
 
 
 def _default(field: FieldInfo) -> str:
@@ -80,7 +79,3 @@ def _package(section: str, name: str) -> str:
     packages = {(where, kind): package for where, kind, package in installed()}
     package = packages.get((section, name))
     return f" [{package}]" if package else ""
-
-
-def _line(text: str, console: Console = out) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

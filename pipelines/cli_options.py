@@ -22,7 +22,6 @@ from embedmill.errors import (
     OutcomeUnknownError,
     RefusedError,
     SettingsError,
-    StopRunError,
     TransientError,
 )
 from embedmill.settings import Settings
@@ -202,8 +201,6 @@ def exit_status(error: EmbedmillError) -> int:
         return USAGE
     if isinstance(error, RefusedError):
         return REFUSED
-    if isinstance(error, StopRunError):
-        return FAILED
     return FAILED
 
 

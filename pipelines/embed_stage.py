@@ -31,7 +31,6 @@ _WORTH_WARMING = 16
 class _Probe:
     """A segment whose documents are tried one by one."""
 
-    key: SegmentKey
     waiting: deque[int]
     deaths: Counter[int] = field(default_factory=Counter)
     poisoned: set[int] = field(default_factory=set)
@@ -238,7 +237,7 @@ class EmbedStage:
             self._queue(key)
             return
         self._taken.add(worker)
-        self._probes[key] = _Probe(key, deque(), poisoned=self._poisoned[key])
+        self._probes[key] = _Probe(deque(), poisoned=self._poisoned[key])
         self._dispatcher.call(
             (EMBED, worker),
             "document_rows",

@@ -47,6 +47,7 @@ _NO_WRITE = {
     errno.ENOTDIR,
     errno.EISDIR,
 }
+_READABLE = "see that its disk is there and may be read, then run the same command again"
 # What link() says where the file system has no hard links, or a folder of the workspace is on
 # another one.
 _NO_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
@@ -182,7 +183,9 @@ class LocalWorkspace:
             return None
         except OSError as error:
             raise StopRunError(
-                f"{self._root / path} cannot be read: {error.strerror}", code="unreadable"
+                f"{self._root / path} cannot be read: {error.strerror}",
+                code="unreadable",
+                hint=_READABLE,
             ) from error
 
     def list(self, prefix: str) -> Iterator[Entry]:
@@ -195,7 +198,9 @@ class LocalWorkspace:
                 yield from (Entry(meta["path"], meta["size"]) for meta in batch)
         except (BaseError, OSError) as error:
             raise StopRunError(
-                f"{folder} cannot be listed: {first_line(error)}", code="unreadable"
+                f"{folder} cannot be listed: {first_line(error)}",
+                code="unreadable",
+                hint=_READABLE,
             ) from error
 
     def delete(self, paths: Sequence[str]) -> None:

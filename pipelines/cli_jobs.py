@@ -234,13 +234,22 @@ def adopt(
         records = _records(settings)
         record = _one(records, key)
         if record.handle is not None or record.outcome is not None:
-            raise RefusedError(f"embedding job {key} is {status_of(record)} already")
+            raise RefusedError(
+                f"embedding job {key} is {status_of(record)} already",
+                hint=f"see what it is tied to with: embedmill jobs show {key} -c SETTINGS",
+            )
         since = record.intent.created - timedelta(hours=1)
         for listed in _provider(settings).list_jobs(since):
             if listed.handle.job_id == provider_job:
                 if listed.fingerprint not in {"", record.intent.fingerprint}:
-                    raise RefusedError(f"{provider_job} was submitted for other rows")
+                    raise RefusedError(
+                        f"{provider_job} was submitted for other rows",
+                        hint="its name or metadata at the provider has the key of its own intent",
+                    )
                 records.submitted(key, listed.handle)
                 out.say(f"{key}: adopted {provider_job}; the next ingest collects it")
                 return
-    raise RefusedError(f"the provider lists no job {provider_job} since {since:%Y-%m-%d %H:%M}")
+    raise RefusedError(
+        f"the provider lists no job {provider_job} since {since:%Y-%m-%d %H:%M} UTC",
+        hint="check the id; a new job may take a minute to be listed",
+    )

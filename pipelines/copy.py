@@ -130,6 +130,7 @@ def version_to_read(settings: Settings, number: int | None) -> IndexVersion:
         raise RefusedError(
             f"the vectors of {found.name} were pruned, {found.pruned}",
             code="pruned",
+            hint="build it again, with the settings it had: embedmill reembed SETTINGS",
         )
     return found
 

@@ -18,6 +18,7 @@ from embedmill.gates.first import Answered, FirstGates
 from embedmill.import_files import ImportedRecords, ImportFile, ImportFiles
 from embedmill.live_records import LiveRecords
 from embedmill.manifest import IndexVersion
+from embedmill.own_collection import open_own_collection
 from embedmill.publishing import point_alias
 from embedmill.run_context import RunContext, utc_now
 from embedmill.segment import SegmentKey
@@ -41,17 +42,19 @@ class StoreWriter:
         self._imports: BulkImporter | None = None
 
     def prepare(self) -> int:
-        """Create the collection if there is none.
+        """Create the collection if there is none; see ``open_own_collection``.
 
         Returns:
             Records in it.
 
         Raises:
-            RefusedError: it exists with another spec, or somebody else holds the store.
+            RefusedError: it is lost, or not this index's, or somebody else holds the store.
         """
-        self._store.create_collection(
-            self._context.collection, collection_spec(self._context.embedding)
-        )
+        if self._context.copy_of:
+            spec = collection_spec(self._context.embedding)
+            self._store.create_collection(self._context.collection, spec)
+        else:
+            open_own_collection(self._context, self._layers, self._store)
         return self._store.count(self._context.collection)
 
     def begin_copy(self, version: IndexVersion, other: OtherStore, overwrite: bool) -> None:  # noqa: FBT001 (over the executor)

@@ -83,7 +83,7 @@ def begin_copy(
     Raises:
         RefusedError: the collection has records that no copy of ours has put there.
     """
-    if was_begun(workspace, index, version, other):
+    if is_ours(workspace, index, version.collection, other):
         return
     records = store.count(version.collection)
     if records and not overwrite:
@@ -93,22 +93,22 @@ def begin_copy(
             code="foreign-records",
             hint="drop that collection, or say --overwrite: what is not this version's is deleted",
         )
-    note_copy(workspace, index, version, other)
+    note_ours(workspace, index, version.collection, other)
 
 
-def was_begun(workspace: Workspace, index: str, version: IndexVersion, other: OtherStore) -> bool:
-    """Whether a copy of the version into that store was noted."""
-    return workspace.read(_note(index, version, other)) is not None
+def is_ours(workspace: Workspace, index: str, collection: str, other: OtherStore) -> bool:
+    """Whether it was noted that what is in the collection there is ours."""
+    return workspace.read(_note(index, collection, other)) is not None
 
 
-def note_copy(workspace: Workspace, index: str, version: IndexVersion, other: OtherStore) -> None:
-    """Note that what is in the collection there is a copy's."""
-    body = {"store": dict(other.address), "collection": version.collection}
-    create_once(workspace, _note(index, version, other), sealed(body))
+def note_ours(workspace: Workspace, index: str, collection: str, other: OtherStore) -> None:
+    """Note that what is in the collection there is ours: a version's own, or a copy of it."""
+    body = {"store": dict(other.address), "collection": collection}
+    create_once(workspace, _note(index, collection, other), sealed(body))
 
 
-def _note(index: str, version: IndexVersion, other: OtherStore) -> str:
-    return f"indexes/{index}/copies/{other.id}/{version.collection}.json"
+def _note(index: str, collection: str, other: OtherStore) -> str:
+    return f"indexes/{index}/copies/{other.id}/{collection}.json"
 
 
 def copied_until(applied: AppliedLayer, committed: Mapping[int, list[int]]) -> dict[int, int]:

@@ -20,11 +20,12 @@ from embedmill.assembly import store_of, workspace_of
 from embedmill.canary import CanaryLayer, embedded_canary, refuse_drift
 from embedmill.closing import let_go
 from embedmill.embedder import Embedder, Vectors
-from embedmill.errors import EmbedmillError, RefusedError, TransientError
+from embedmill.errors import EmbedmillError, RefusedError
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
 from embedmill.payload import Filter, Scalar, conditions_of
 from embedmill.settings import Settings
 from embedmill.settings_file import load_settings
+from embedmill.store_checks import LOST_COLLECTION
 from embedmill.vector_store import Hit
 from embedmill.version_embedder import embedder_for
 
@@ -34,10 +35,6 @@ REFRESH_S = 5.0
 # Providers whose embedder any number of threads may ask; a model in this process, and what other
 # packages bring, takes one caller at a time.
 _AT_ONCE = {"openai", "openai_compatible", "voyage", "cohere"}
-_LOST = (
-    "see whether `store` names where the index was built; embedmill audit --repair -c SETTINGS "
-    "fills a collection that is lost from the workspace, nothing is embedded for it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,7 @@ class IndexReader:
         with self._looking:
             self._looked = self._clock()
             published = self._published()
-            if published is None or published.number == self._view.version.number:
+            if published is None or _same_build(published, self._view.version):
                 return False
             self._take(published, self._embedder_of(published))
             return True
@@ -198,7 +195,7 @@ class IndexReader:
         except RefusedError as error:
             if error.code != "no-collection":
                 raise
-            raise RefusedError(str(error), code=error.code, hint=_LOST) from error
+            raise RefusedError(str(error), code=error.code, hint=LOST_COLLECTION) from error
 
     def _embedded(self, view: _View, query: str) -> Vectors:
         if any("\ud800" <= char <= "\udfff" for char in query):
@@ -230,14 +227,14 @@ class IndexReader:
         try:
             self._looked = self._clock()
             self._follow()
-        except TransientError as error:
+        except EmbedmillError as error:
             log.warning("the manifest could not be read, %s goes on: %s", self.version.name, error)
         finally:
             self._looking.release()
 
     def _follow(self) -> None:
         published = self._published()
-        if published is None or published.number == self._view.version.number:
+        if published is None or _same_build(published, self._view.version):
             return
         if published.embedding == self._view.version.embedding:
             self._take(published, self._view.embedder)
@@ -255,7 +252,7 @@ class IndexReader:
             with self._looking:
                 published = self._published()
                 # It may have been taken back meanwhile.
-                if published is not None and published.number == version.number:
+                if published is not None and _same_build(published, version):
                     self._take(version, embedder)
                     return
         except EmbedmillError as error:
@@ -280,6 +277,14 @@ class IndexReader:
             # Searches may still use it.
             self._used.append(self._view.embedder)
         self._view = _View(version, embedder)
+
+
+def _same_build(version: IndexVersion, other: IndexVersion) -> bool:
+    """Whether it is one version: a workspace that was made anew counts from 1 again."""
+    mine, others = (
+        (each.number, each.created, each.chunking, each.embedding) for each in (version, other)
+    )
+    return mine == others
 
 
 def _nothing_published(settings: Settings, state: ManifestState) -> RefusedError:

@@ -20,6 +20,10 @@ MIN_COSINE_NORM = 3.5e-4
 MAX_NORM = 1e18
 # Payloads checked in one go: 256 of 700 bytes stay far below any limit for a single one.
 _CHECKED_TOGETHER = 256
+LOST_COLLECTION = (
+    "see whether `store` names where the index was built; embedmill audit --repair -c SETTINGS "
+    "fills a collection that is lost from the workspace, nothing is embedded for it"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 
 

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -162,14 +163,14 @@ class LocalWorkspace:
 
     def _stage(self, target: Path, data: bytes) -> Path:
         _make_folder(target.parent)
-        descriptor, name = tempfile.mkstemp(dir=self._staging)
-        staged = Path(name)
+        staged = self._staging / secrets.token_hex(8)
+        # Nobody edits it; who may read the texts of documents is for the umask to say.
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            staged.chmod(0o644)
         except OSError:
             staged.unlink(missing_ok=True)
             raise

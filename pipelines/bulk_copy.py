@@ -9,7 +9,7 @@ from typing import cast
 
 from embedmill.assembly import Layers, bulk_settings, import_bucket, importer_of, store_of
 from embedmill.bulk_import import BulkImport, ImportPlan, ImportRecords
-from embedmill.copying import OtherStore, note_copy, was_begun
+from embedmill.copying import OtherStore, is_ours, note_ours
 from embedmill.counts import RecordCounts
 from embedmill.errors import CountsMismatchError
 from embedmill.import_files import ImportFile, folder_of, live_count
@@ -69,7 +69,7 @@ class BulkCopy:
             records.write_plan(plan)
         if records.confirmed():
             return RecordCounts()
-        note_copy(layers.workspace, index, self.version, self.other)
+        note_ours(layers.workspace, index, self.version.collection, self.other)
         self._import(records, plan, settings, overwrite=overwrite)
         counts = self._confirm(layers, plan, committed)
         import_bucket(self.context).delete(plan.files)
@@ -79,8 +79,8 @@ class BulkCopy:
     def _is_wanted(self, layers: Layers, settings: BulkImportSettings, *, overwrite: bool) -> bool:
         """Whether the copy is large and new: an import makes its collection."""
         index = self.context.settings.index
-        if layers.applied.committed() or was_begun(
-            layers.workspace, index, self.version, self.other
+        if layers.applied.committed() or is_ours(
+            layers.workspace, index, self.version.collection, self.other
         ):
             return False
         if live_count(layers.chunks) < settings.from_records:

@@ -178,6 +178,23 @@ def test_a_manifest_that_cannot_be_read_leaves_the_old_version(index, reader, mo
     assert "v1 goes on" in caplog.text
 
 
+def test_a_manifest_that_is_damaged_leaves_the_old_version(index, reader, caplog):
+    index.workspace.files["indexes/small/manifest/00000099.json"] = b"{torn"
+    assert reader.search("word7")
+    assert "v1 goes on" in caplog.text
+
+
+def test_a_workspace_that_was_made_anew_is_followed_though_it_counts_from_1_again(index, reader):
+    store = store_of(index.settings)
+    store._contents.aliases.clear()
+    store.drop_collection("small--v1")
+    index.workspace.files.clear()
+    index.swap(embedder={"kind": "hashing", "dimension": 64})
+    index.ingest(TEXTS)
+    assert reader.search("word7 text7", k=1)[0].payload["doc_id"] == "d7"
+    assert (reader.version.name, reader.version.embedding.dimension) == ("v1", 64)
+
+
 def test_the_manifest_is_looked_at_no_more_often_than_was_asked_for(index, new_clock, monkeypatch):
     clock, looks = new_clock(), []
     with index.seams(), IndexReader(index.settings, refresh_s=5, clock=clock) as reader:

@@ -259,6 +259,19 @@ def test_no_moment_shows_a_part_of_a_file(tmp_path):
     assert seen <= {0, len(BIG)}
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o644)])
+def test_the_umask_says_who_may_read_what_is_put(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        workspace = LocalWorkspace(tmp_path / "w")
+        workspace.create("a/created", b"text of a document")
+        workspace.replace("a/replaced", b"text of a document")
+    finally:
+        os.umask(before)
+    for name in ("created", "replaced"):
+        assert (tmp_path / "w" / "a" / name).stat().st_mode & 0o777 == mode
+
+
 def test_a_folder_that_disappeared_meanwhile_is_made_again(tmp_path):
     workspace = LocalWorkspace(tmp_path)
     workspace.create("indexes/a/1", b"1")

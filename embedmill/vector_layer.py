@@ -22,7 +22,8 @@ from embedmill.segment import FORMAT, SegmentKey
 from embedmill.vector_columns import failure_columns, failures_in, vector_column, vectors_in
 from embedmill.workspace import Workspace, require
 
-_ANEW = "delete it and run embedmill ingest SETTINGS: the segment is embedded anew"
+_AGAIN = "run embedmill ingest SETTINGS: the segment is embedded anew"
+_ANEW = f"delete it and {_AGAIN}"
 
 # How a row of the vectors layer came about.
 # SUPERSEDED: no vector and no failure, a later segment says otherwise of the document.
@@ -134,8 +135,9 @@ class VectorLayer(NumberedFiles):
             DamagedFileError: torn, or made for other chunks than ``chunks_digest`` names.
         """
         place = f"{self._workspace.url}/{self._path(key)}"
+        data = require(self._workspace, self._path(key), again=_AGAIN)
         try:
-            table = from_parquet(require(self._workspace, self._path(key)), place)
+            table = from_parquet(data, place)
         except DamagedFileError as error:
             raise DamagedFileError(str(error), hint=_ANEW) from error
         if note_of(table.schema, place, "chunks_digest") != chunks_digest:

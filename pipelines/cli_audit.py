@@ -95,6 +95,8 @@ def _print(result: AuditResult, after: AuditResult | None) -> None:
         place = getattr(example, "chunk_index", -1)
         where = f"{example.doc_id} chunk {place}  " if place >= 0 else f"{example.doc_id}  "
         detail = getattr(example, "detail", "") or getattr(example, "uri", "")
+        # What is damaged by hand is mended by hand: the detail has a command.
+        detail = to_type(detail) if example.kind in _BY_HAND else detail
         out.say(f"  {example.kind}: {where.lstrip()}{detail}".rstrip())
     if after is not None:
         left = ", ".join(f"{count:,} {kind}" for kind, count in after.counts.most_common())

@@ -595,7 +595,7 @@ def test_a_damaged_file_is_no_finding_that_a_repair_would_mend(shell):
     damaged = next((shell.folder / "ws").rglob("vectors/**/*.parquet"))
     damaged.write_bytes(b"torn")
     found = shell.run("audit", "-c", "s.yaml")
-    said(found, 7, "1 damaged-file", "delete", "the segment is embedded anew")
+    said(found, 7, "1 damaged-file", "delete it and run embedmill ingest s.yaml: the segment is")
     assert "--repair" not in found.output
     said(shell.run("audit", "-c", "s.yaml", "--repair"), 7, "audited again: 1 damaged-file left")
     damaged.unlink()

@@ -60,11 +60,14 @@ def test_what_a_lost_workspace_has_left_makes_room_as_the_message_says(index, di
         index.ingest()
     with index.seams():
         retire(index.settings, 1)
-    report = index.ingest()
-    assert (report.version, report.stored_records) == ("v2", len(OURS))
+    with pytest.raises(RefusedError, match="never published") as refused:
+        index.ingest()
+    assert "embedmill publish 2 -c SETTINGS" in refused.value.hint
     store = store_of(index.settings)
-    # Readers were sent over in one step; nothing was written where they were.
+    assert store.alias_target("small") == "small--v1"
+    index.publish(2)
     assert store.alias_target("small") == "small--v2"
+    assert records(index, "small--v2") == index.expected_ids()
     assert records(index, "small--v1") == before
 
 

@@ -306,7 +306,8 @@ def litter(index: CrashIndex) -> set:
     starts = snapshot_starts(paths)
     for path in paths:
         if re.search(
-            r"/(manifest/|manifest-copy\.json|runs/|dead_letters/|canaries/|versions/)", path
+            r"/(manifest/|manifest-copy\.json|runs/|dead_letters/|canaries/|versions/|copies/)",
+            path,
         ):
             continue
         if "/lease/" in path:

@@ -90,5 +90,5 @@ def _way_out(context: RunContext) -> str:
     return (
         "give this index another name, or another store; or leave the collection as it is: "
         f"embedmill retire {number} -c SETTINGS, and the same command again begins a version with "
-        "a collection of its own, to which embedmill publish then takes the readers of the alias"
+        "a collection of its own; embedmill publish -c SETTINGS takes the alias' readers to it"
     )

@@ -126,7 +126,7 @@ class VectorLayer(NumberedFiles):
 
     def exists(self, key: SegmentKey) -> bool:
         """Whether the segment has vectors."""
-        return self._workspace.read(self._path(key)) is not None
+        return self._workspace.exists(self._path(key))
 
     def read(self, key: SegmentKey, chunks_digest: str) -> SegmentVectors:
         """Vectors of a segment.

@@ -12,10 +12,10 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -33,6 +33,7 @@ from embedmill.errors import (
 from embedmill.object_store import bucket_error, first_line, lacks_bucket, open_object_store
 from embedmill.workspace_settings import WorkspaceSettings
 
+_T = TypeVar("_T")
 # Unfinished puts of a local workspace; never listed, and swept by later runs.
 STAGING = ".staging"
 # A put takes seconds; one that began an hour ago was killed.
@@ -86,6 +87,10 @@ class Workspace(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """The content, or None when there is no such file; every other trouble is an error."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file, without reading it; every other trouble is an error."""
         ...
 
     def list(self, prefix: str) -> Iterator[Entry]:
@@ -183,11 +188,17 @@ class LocalWorkspace:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StopRunError(
-                f"{self._root / path} cannot be read: {error.strerror}",
-                code="unreadable",
-                hint=_READABLE,
-            ) from error
+            raise self._no_read(path, error) from error
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`Workspace.exists`."""
+        try:
+            (self._root / path).stat()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._no_read(path, error) from error
+        return True
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """See :meth:`Workspace.list`."""
@@ -233,6 +244,13 @@ class LocalWorkspace:
                     path.unlink()
                     swept += 1
         return swept
+
+    def _no_read(self, path: str, error: OSError) -> StopRunError:
+        return StopRunError(
+            f"{self._root / path} cannot be read: {error.strerror}",
+            code="unreadable",
+            hint=_READABLE,
+        )
 
     def _no_link(self, target: Path, error: OSError) -> StopRunError:
         return StopRunError(
@@ -281,8 +299,16 @@ class ObjectWorkspace:
 
     def read(self, path: str) -> bytes | None:
         """See :meth:`Workspace.read`."""
+        return self._asked(path, lambda: bytes(obstore.get(self._store, path).bytes()))
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`Workspace.exists`."""
+        return self._asked(path, lambda: obstore.head(self._store, path)) is not None
+
+    def _asked(self, path: str, ask: Callable[[], _T]) -> _T | None:
+        """None: there is no such object."""
         try:
-            return bytes(obstore.get(self._store, path).bytes())
+            return ask()
         except FileNotFoundError as error:
             if lacks_bucket(error):
                 raise self._failed(path, error) from error

@@ -21,6 +21,9 @@ from embedmill.text_pieces import Integers, TextPieces
 _Sums: TypeAlias = npt.NDArray[np.float64]
 # Codes of marks that are no words; they are not hashed.
 _NO_WORD = -1
+# Texts embedded at once, as many as an ordinary segment has: what is held of each word of theirs is
+# ten times the segment of one large document.
+_AT_ONCE = 2_048
 # Buckets counted at once: 32 MB of float64.
 _SLICE_CELLS = 4_194_304
 
@@ -84,6 +87,23 @@ class HashingEmbedder:
 
     def embed(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         """Embed ``texts``; see :class:`~embedmill.embedder.Embedder`."""
+        starts = range(0, max(len(texts), 1), _AT_ONCE)
+        parts = [self._embedded(texts[at : at + _AT_ONCE], role) for at in starts]
+        failures = {
+            at + row: failure
+            for at, part in zip(starts, parts, strict=True)
+            for row, failure in part.failures.items()
+        }
+        return EmbeddedTexts(
+            np.concatenate([part.vectors for part in parts])
+            if len(parts) > 1
+            else parts[0].vectors,
+            failures,
+            sum(part.token_count for part in parts),
+            sum(part.truncated for part in parts),
+        )
+
+    def _embedded(self, texts: Sequence[str], role: Role) -> EmbeddedTexts:
         prompt, limit = self._prompts[role], self.recipe.max_tokens
         whole = [prompt + text for text in texts] if prompt else texts
         pieces = TextPieces.of(whole)

@@ -154,6 +154,11 @@ class CrashingWorkspace:
         self._process.alive()
         return self._real.read(path)
 
+    def exists(self, path: str) -> bool:
+        """No effect."""
+        self._process.alive()
+        return self._real.exists(path)
+
     def list(self, prefix: str) -> Iterator[Entry]:
         """No effect."""
         self._process.alive()

@@ -38,6 +38,10 @@ class MemoryWorkspace:
         """See ``Workspace.read``."""
         return self.files.get(path)
 
+    def exists(self, path: str) -> bool:
+        """See ``Workspace.exists``."""
+        return path in self.files
+
     def list(self, prefix: str) -> Iterator[Entry]:
         """See ``Workspace.list``."""
         folder = f"{prefix.rstrip('/')}/" if prefix else ""

@@ -73,6 +73,10 @@ class SteppingWorkspace(MemoryWorkspace):
         self._step(f"read {path}")
         return super().read(path)
 
+    def exists(self, path):
+        self._step(f"exists {path}")
+        return super().exists(path)
+
     def list(self, prefix):
         self._step(f"list {prefix}")
         yield from super().list(prefix)

@@ -97,6 +97,18 @@ def test_many_rows_of_large_dimension_are_computed_in_slices():
     assert np.array_equal(embedded[150], embedder.embed(texts[150:151], "document").vectors[0])
 
 
+def test_many_texts_are_embedded_as_each_alone(monkeypatch):
+    texts = ["alpha beta", "", "gamma delta epsilon", " ", "alpha", "beta gamma delta"]
+    embedder = hashing(dimension=32, max_tokens=2)
+    whole = embedder.embed(texts, "document")
+    monkeypatch.setattr("embedmill.embedders.hashing._AT_ONCE", 2)
+    parted = embedder.embed(texts, "document")
+    np.testing.assert_array_equal(parted.vectors, whole.vectors)
+    assert sorted(parted.failures) == sorted(whole.failures) == [1, 3]
+    assert (parted.token_count, parted.truncated) == (whole.token_count, whole.truncated) == (7, 2)
+    assert embedder.embed([], "document").vectors.shape == (0, 32)
+
+
 def test_the_counter_counts_what_the_embedder_reads():
     settings = HashingEmbedderSettings(kind="hashing", document_prompt="about: ")
     window = token_window(settings)

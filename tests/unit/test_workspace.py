@@ -52,6 +52,24 @@ def paths_of(workspace, prefix="indexes"):
     return sorted(entry.path for entry in workspace.list(prefix))
 
 
+def test_what_is_there_is_told_without_reading_it(workspace, monkeypatch):
+    workspace.create("indexes/a/one.json", BIG)
+    workspace.create("indexes/a/empty", b"")
+    monkeypatch.setattr(type(workspace), "read", None)
+    names = "a/one.json", "a/empty", "a/two.json", "b/one.json", "a/one.jso"
+    assert [workspace.exists(f"indexes/{n}") for n in names] == [True, True, False, False, False]
+
+
+def test_what_cannot_be_looked_at_is_neither_there_nor_not(tmp_path, bucket):
+    local = LocalWorkspace(tmp_path / "ws")
+    local.create("indexes/a", b"1")
+    with pytest.raises(StopRunError, match="cannot be read"):
+        local.exists("indexes/a/b")
+    away = bucket.model_copy(update={"secret_key": None, "access_key": None, "allow_http": False})
+    with pytest.raises((StopRunError, TransientError)):
+        open_workspace(away).exists("indexes/a")
+
+
 def test_what_was_put_is_read_and_listed_with_its_size(workspace):
     workspace.create("indexes/a/one.json", b"12345")
     workspace.create("indexes/a/b/c/two.json", BIG)

@@ -14,13 +14,13 @@ from embedmill.chunker import Chunker
 from embedmill.compacting import Compaction
 from embedmill.counts import DocumentCounts
 from embedmill.dead_letter import write_letters
-from embedmill.document import RAW_SCHEMA, documents_of
+from embedmill.document import documents_of
 from embedmill.draft_outcome import Committed, DraftOutcome
 from embedmill.drafting import ShardDrafter
 from embedmill.errors import TransientError
 from embedmill.ledger import Ledger
 from embedmill.run_context import RunContext
-from embedmill.segment import SegmentKey
+from embedmill.segment import SegmentKey, digests_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +157,15 @@ class ShardWorker:
         Raises:
             ShardOwnedElsewhereError: another run writes to this index.
         """
-        poisoned = poisoned or {}
         start, end = only or (0, block.num_rows)
-        rows: dict[int, list[int]] = {}
-        for row, shard in enumerate(block.column("shard").to_pylist()[start:end], start=start):
-            rows.setdefault(shard, []).append(row)
-        documents = documents_of(block.slice(start, end - start).select(RAW_SCHEMA.names))
+        poisoned = {row - start: why for row, why in (poisoned or {}).items()}
+        taken = block.slice(start, end - start)
+        documents, shards = documents_of(taken), taken.column("shard").to_numpy()
         total = DraftOutcome()
-        for shard, mine in rows.items():
+        for shard in np.unique(shards).tolist():
+            mine = np.flatnonzero(shards == shard).tolist()
             bad = {at: poisoned[row] for at, row in enumerate(mine) if row in poisoned}
-            self._add(
-                total, self._drafter(shard).draft([documents[row - start] for row in mine], bad)
-            )
+            self._add(total, self._drafter(shard).draft([documents[row] for row in mine], bad))
         return Drafted(total.counts, tuple(total.committed), total.chunks)
 
     def recognise(self, listed: Listed) -> Recognised:
@@ -254,11 +251,10 @@ class ShardWorker:
             key, ("doc_row", "text_hash"), ("doc_key", "chunk_count")
         )
         standing = self._ledger(key).documents_in(key.number)
+        names, counts = digests_in(docs.column("doc_key")), docs.column("chunk_count").to_pylist()
         stale = [
             row
-            for row, (name, count) in enumerate(
-                zip(*(docs.column(name).to_pylist() for name in docs.column_names), strict=True)
-            )
+            for row, (name, count) in enumerate(zip(names, counts, strict=True))
             if count and name not in standing
         ]
         hashes = _hashes_in(chunks)
@@ -339,4 +335,4 @@ def _parts(joined: bytes, at: npt.NDArray[np.intp]) -> list[bytes]:
 
 
 def _hashes_in(chunks: pa.Table) -> bytes:
-    return b"".join(chunks.column("text_hash").to_pylist())
+    return b"".join(digests_in(chunks.column("text_hash")))

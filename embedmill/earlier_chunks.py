@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embedmill.ledger import LedgerEntry
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 
 # Segments whose hashes are kept: about 50 kB each.
 _KEPT = 16
@@ -45,7 +45,7 @@ class EarlierChunks:
             key = SegmentKey(self._shard, number)
             docs, chunks, _ = self._layer.rows(key, ("text_hash",), ("doc_id", "first_chunk"))
             firsts = docs.column("first_chunk").to_pylist()
-            hashes = chunks.column("text_hash").to_pylist()
+            hashes = digests_in(chunks.column("text_hash"))
             names = docs.column("doc_id").to_pylist()
             self._segments[number] = dict(zip(names, firsts, strict=True)), hashes
         return self._segments[number]

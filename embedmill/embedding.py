@@ -11,7 +11,7 @@ import pyarrow as pa
 from embedmill.counts import ChunkCounts
 from embedmill.embedder import Embedder
 from embedmill.segment import ChunkLayer, SegmentKey
-from embedmill.segment_work import SegmentWork
+from embedmill.segment_work import WORK_COLUMNS, SegmentWork
 from embedmill.text_index import Loan
 from embedmill.vector_layer import (
     DEAD,
@@ -67,7 +67,7 @@ def embed_segment(
         StopRunError: no call can succeed.
         DamagedFileError: the segment's files are not what was committed.
     """
-    chunks, digest = chunk_layer.chunks(key)
+    chunks, digest = chunk_layer.chunks(key, WORK_COLUMNS)
     if vector_layer.exists(key):
         return outcome_of(chunks, vector_layer.read(key, digest), tokens=0)
     work = SegmentWork(chunks, embedder.recipe.dimension)
@@ -85,7 +85,7 @@ def probe_document(
     key: SegmentKey, doc_row: int, chunk_layer: ChunkLayer, embedder: Embedder
 ) -> None:
     """Embed the chunks of one document and drop the vectors: does it end the worker?"""
-    chunks, _ = chunk_layer.chunks(key)
+    chunks, _ = chunk_layer.chunks(key, ("doc_row", "text"))
     rows = np.flatnonzero(chunks.column("doc_row").to_numpy() == doc_row)
     embedder.embed(chunks.column("text").take(pa.array(rows)).to_pylist(), "document")
 

@@ -27,7 +27,7 @@ from embedmill.job_rows import (
     SegmentRows,
 )
 from embedmill.job_staleness import Restated, unwanted
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 from embedmill.segment_work import SegmentWork
 from embedmill.text_index import Loan, TextIndex
 from embedmill.vector_layer import EMBEDDED, VectorLayer
@@ -127,7 +127,7 @@ class WaitingSegments:
         if self._vectors.exists(key):
             self._done[key] = outcome_of(table, self._vectors.read(key, digest), tokens=0)
             return
-        hashes = b"".join(table.column("text_hash").to_pylist())
+        hashes = b"".join(digests_in(table.column("text_hash")))
         own = [loan for loan in self._texts.add(key, hashes) if loan.source != key]
         if key in self._lent:
             # An earlier process had seen more: its lenders may be complete by now.
@@ -351,7 +351,7 @@ class WaitingSegments:
             if loan.source in self._segments and rows.state[loan.row] == SETTLED:
                 by_source.setdefault(loan.source, []).append(loan)
         for source, loans in by_source.items():
-            hashes = self._chunks.chunks(source)[0].column("text_hash")
+            hashes = self._chunks.chunks(source, ("text_hash",))[0].column("text_hash")
             vectors = dict(self._kept_vectors(source))
             for loan in loans:
                 if loan.source_row in vectors:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embedmill.job_rows import SegmentRows
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 from embedmill.vector_layer import VectorLayer
 
 _Mask = npt.NDArray[np.bool_]
@@ -94,5 +94,5 @@ def unwanted(
 
 def _hashes(chunks: ChunkLayer, key: SegmentKey) -> npt.NDArray[np.uint64]:
     """Half of each hash: should two texts share it, the stale one is taken for wanted."""
-    data = b"".join(chunks.chunks(key)[0].column("text_hash").to_pylist())
+    data = b"".join(digests_in(chunks.chunks(key, ("text_hash",))[0].column("text_hash")))
     return np.frombuffer(data, ">u8").reshape(-1, 2)[:, 0].astype(np.uint64)

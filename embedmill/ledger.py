@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from embedmill.rereading import undisturbed
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 
 LEDGER_COLUMNS = (
     "doc_key",
@@ -273,7 +273,8 @@ def _fixed_bytes(column: pa.ChunkedArray, width: int) -> npt.NDArray[np.uint8]:
 
 def _last_of_each(rows: _Rows) -> _Rows:
     """Of rows in the order of time the last of each key, sorted; without those that are gone."""
-    order = np.lexsort((np.arange(len(rows)), rows["low"], rows["high"]))
+    # Rows of one key stay in their order.
+    order = np.lexsort((rows["low"], rows["high"]))
     rows = rows[order]
     rows = rows[_is_last(rows)]
     return rows[rows["chunk_count"] >= 0]
@@ -318,7 +319,7 @@ def doc_ids_of(
     for key, entry in wanted:
         if entry.segment != current:
             docs = layer.docs(SegmentKey(shard, entry.segment), ("doc_id", "doc_key"))
-            keys, ids = docs.column("doc_key").to_pylist(), docs.column("doc_id").to_pylist()
+            keys, ids = digests_in(docs.column("doc_key")), docs.column("doc_id").to_pylist()
             names = dict(zip(keys, ids, strict=True))
             current = entry.segment
         yield names[key], key, entry

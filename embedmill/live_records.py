@@ -9,7 +9,7 @@ from uuid import UUID
 from embedmill.applied_layer import AppliedLayer
 from embedmill.document import record_id
 from embedmill.ledger import Ledger
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 from embedmill.segment_records import CHUNK_COLUMNS, SegmentRecords
 from embedmill.vector_layer import VectorLayer
 from embedmill.vector_store import VectorBatch
@@ -69,7 +69,7 @@ class LiveRecords:
         """
         docs, chunks, digest = self._chunks.rows(segment.key, CHUNK_COLUMNS)
         records = SegmentRecords(docs, chunks, self._vectors.read(segment.key, digest))
-        keys = docs.column("doc_key").to_pylist()
+        keys = digests_in(docs.column("doc_key"))
         deleted = docs.column("deleted").to_pylist()
         rows = {row for row, k in enumerate(keys) if k in segment.doc_keys and not deleted[row]}
         refused = self._refused(segment.key)

@@ -16,7 +16,7 @@ from embedmill.ledger import Ledger
 from embedmill.manifest import IndexVersion
 from embedmill.plain_numbers import number_of
 from embedmill.rereading import undisturbed
-from embedmill.segment import ChunkLayer, SegmentKey, runs_of
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in, runs_of
 from embedmill.sharding import ShardPlan, doc_key
 from embedmill.vector_layer import DEAD, DEDUPLICATED, REUSED, SegmentVectors, VectorLayer
 from embedmill.workspace import Workspace
@@ -182,7 +182,7 @@ class Provenance:
 
 def _twin(key: SegmentKey, row: int, chunks: pa.Table, vectors: SegmentVectors) -> Place | None:
     """The row of the same segment with the same text that was embedded, if it is there."""
-    hashes = chunks.column("text_hash").to_pylist()
+    hashes = digests_in(chunks.column("text_hash"))
     for at, text_hash in enumerate(hashes):
         if text_hash == hashes[row] and int(vectors.origin[at]) not in (DEDUPLICATED, DEAD):
             return key, at

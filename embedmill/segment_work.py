@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from embedmill.embedder import Embedder, Vectors
 from embedmill.errors import DamagedFileError
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 from embedmill.text_index import Loan
 from embedmill.vector_layer import (
     DEAD,
@@ -21,11 +21,23 @@ from embedmill.vector_layer import (
     VectorLayer,
 )
 
+# What has to be known of a segment's chunks to give them vectors.
+WORK_COLUMNS = (
+    "doc_row",
+    "chunk_index",
+    "text",
+    "truncated",
+    "text_hash",
+    "same_as_segment",
+    "same_as_row",
+)
+
 
 class SegmentWork:
     """Vectors of one segment while they are gathered."""
 
     def __init__(self, chunks: pa.Table, dimension: int) -> None:
+        """Take a segment's chunks, at least their ``WORK_COLUMNS``."""
         self._chunks = chunks
         count = chunks.num_rows
         self._vectors: Vectors = np.full((count, dimension), np.nan, dtype=np.float32)
@@ -33,7 +45,7 @@ class SegmentWork:
         self._open = np.ones(count, dtype=bool)
         self._failures: dict[int, tuple[str, str]] = {}
         self._runs: dict[int, str] = {}
-        self._hashes: list[bytes] = chunks.column("text_hash").to_pylist()
+        self._hashes = digests_in(chunks.column("text_hash"))
         self.tokens = 0
 
     def bury_documents(self, doc_rows: Collection[int]) -> None:
@@ -88,12 +100,12 @@ class SegmentWork:
         if not vector_layer.exists(source):
             return
         try:
-            chunks, digest = chunk_layer.chunks(source)
+            chunks, digest = chunk_layer.chunks(source, ("text_hash",))
             stored = vector_layer.read(source, digest)
         except DamagedFileError:
             # Embedding again is always right; reuse only saves.
             return
-        hashes = chunks.column("text_hash").to_pylist()
+        hashes = digests_in(chunks.column("text_hash"))
         absent = stored.absent
         for loan in loans:
             at = loan.source_row

@@ -38,9 +38,12 @@ class TextPieces:
         # Takes 0.1 s, and whoever finds nothing to do needs none of it.
         from pyarrow import compute
 
-        # Halves of surrogate pairs, which Arrow's text does not take, stay what they are.
-        data = [text.encode("utf-8", "surrogatepass") for text in texts]
-        column = pa.array(data, pa.large_binary()).view(pa.large_string())
+        try:
+            column = pa.array(texts, pa.large_string())
+        except UnicodeEncodeError:
+            # Halves of surrogate pairs, which Arrow does not take for text, stay what they are.
+            data = [text.encode("utf-8", "surrogatepass") for text in texts]
+            column = pa.array(data, pa.large_binary()).view(pa.large_string())
         parted = compute.ascii_split_whitespace(column)
         encoded = parted.flatten().dictionary_encode()
         distinct = encoded.dictionary.view(pa.large_binary()).to_pylist()

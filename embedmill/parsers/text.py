@@ -26,6 +26,9 @@ def parse_text(content: bytes, fallback: str | None) -> ParsedDocument:
         PermanentError: as :func:`embedmill.parsers.decoding.decode`.
     """
     decoded = decode(content, fallback=fallback)
+    if decoded.encoding == "utf-8":
+        # Nothing to say of it, as of most documents.
+        return ParsedDocument(decoded.text)
     return ParsedDocument(
         decoded.text,
         metadata=decoded.metadata,

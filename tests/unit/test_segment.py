@@ -17,7 +17,7 @@ from embedmill.errors import DamagedFileError, ShardOwnedElsewhereError
 from embedmill.ledger import LedgerEntry
 from embedmill.parquet_files import digest_of, to_parquet
 from embedmill.pending_segment import DraftedDocument, PendingSegment, StoredDocuments
-from embedmill.segment import ChunkLayer, SegmentKey
+from embedmill.segment import ChunkLayer, SegmentKey, digests_in
 from embedmill.segment_records import CHUNK_COLUMNS
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from embedmill.vector_layer import DEAD, EMBEDDED, REUSED, SegmentVectors, VectorLayer
@@ -71,6 +71,25 @@ def commit(layer, documents, key=KEY):
 def made_up_vectors(count):
     rows = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
     return SegmentVectors(rows, np.full(count, EMBEDDED, np.int8), {})
+
+
+@given(st.lists(st.sampled_from([b"\0" * 16, b"a" * 16, b"a" * 15 + b"\0"]), max_size=5))
+def test_digests_come_out_of_a_column_with_all_their_zeros(digests):
+    column = pa.chunked_array([pa.array(digests, pa.binary(16))] * 2).slice(1)
+    assert digests_in(column) == (digests * 2)[1:]
+
+
+def test_some_columns_of_chunks_are_held_against_the_same_digest_as_all_of_them(chunks, workspace):
+    commit(chunks, [document("a", ["one", "two"]), document("b", ["three"])])
+    all_columns, digest = chunks.chunks(KEY)
+    assert chunks.chunks(KEY, ("text", "doc_row")) == (
+        all_columns.select(["text", "doc_row"]),
+        digest,
+    )
+    name = next(entry.path for entry in workspace.list("indexes") if ".chunks." in entry.path)
+    workspace.replace(name, workspace.read(name)[:-1] + b"?")
+    with pytest.raises(DamagedFileError):
+        chunks.chunks(KEY, ("doc_row",))
 
 
 @given(st.lists(st.lists(st.sampled_from(ODD_TEXTS) | st.text(max_size=9), max_size=4), max_size=5))

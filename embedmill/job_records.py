@@ -305,27 +305,30 @@ class JobRecords:
 
     def kept_rows(self) -> dict[SegmentKey, list[str]]:
         """Where vectors of incomplete segments are, by segment."""
-        found: dict[SegmentKey, list[str]] = {}
-        for key, path in self._paths_of(r"/rows/s(\d{4,})-(\d{8})\.parquet$"):
-            found.setdefault(key, []).append(path)
-        return found
+        return self._by_segment(r"/rows/s(\d{4,})-(\d{8})\.parquet$")
 
-    def lend(self, segment: SegmentKey, loans: Sequence[Loan]) -> str:
+    def lend(self, segment: SegmentKey, loans: Sequence[Loan], *, more: bool = False) -> str:
         """Write down which rows of a segment that waits take other segments' vectors.
 
         Loans are hints: what another process wrote down before stands.
 
+        Args:
+            segment: that waits.
+            loans: of it.
+            more: beside those of before.
+
         Returns:
             Where they are.
         """
-        path = f"{self._folder}/loans/s{segment.shard:04d}-{segment.number:08d}.json"
         record = [(m.row, m.source.shard, m.source.number, m.source_row) for m in loans]
+        name = f"-{fingerprint_of(record)}" if more else ""
+        path = f"{self._folder}/loans/s{segment.shard:04d}-{segment.number:08d}{name}.json"
         create_once(self._workspace, path, sealed({"loans": record}))
         return path
 
-    def lent(self) -> dict[SegmentKey, str]:
+    def lent(self) -> dict[SegmentKey, list[str]]:
         """Where the loans of segments are that wait, or waited."""
-        return dict(self._paths_of(r"/loans/s(\d{4,})-(\d{8})\.json$"))
+        return self._by_segment(r"/loans/s(\d{4,})-(\d{8})(?:-\w+)?\.json$")
 
     def loans(self, path: str) -> list[Loan]:
         """Loans of one segment."""
@@ -334,12 +337,15 @@ class JobRecords:
             for row, shard, number, source_row in self._json(path)["loans"]
         ]
 
-    def _paths_of(self, pattern: str) -> Iterator[tuple[SegmentKey, str]]:
+    def _by_segment(self, pattern: str) -> dict[SegmentKey, list[str]]:
         """Files that are named after a segment."""
+        found: dict[SegmentKey, list[str]] = {}
         for entry in self._workspace.list(self._folder):
             match = re.search(pattern, entry.path)
             if match:
-                yield SegmentKey(int(match.group(1)), int(match.group(2))), entry.path
+                key = SegmentKey(int(match.group(1)), int(match.group(2)))
+                found.setdefault(key, []).append(entry.path)
+        return found
 
     def forget(self, paths: Sequence[str]) -> None:
         """Delete vectors or loans whose segments are complete: the vectors layer has them."""

@@ -58,6 +58,10 @@ class SegmentRows:
         """Rows to be sent, ascending."""
         return [int(row) for row in np.flatnonzero(self.state == OPEN)]
 
+    def open_among(self, rows: Iterable[int]) -> list[int]:
+        """Of these rows the ones to be sent, ascending and each once."""
+        return sorted({row for row in rows if self.state[row] == OPEN})
+
     @property
     def open_count(self) -> int:
         """How many rows are to be sent."""
@@ -80,6 +84,10 @@ class SegmentRows:
     def flying(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Of these rows the ones in a job."""
         return np.asarray(rows[self.state[rows] == FLYING])
+
+    def settle(self, row: int) -> None:
+        """A row needs no job: another segment has its text."""
+        self.state[row] = SETTLED
 
     def bury(self, row: int, code: str, message: str) -> None:
         """A row dies."""

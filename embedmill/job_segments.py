@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
 from embedmill.embedder import Vectors
 from embedmill.embedding import EmbedOutcome, outcome_of
 from embedmill.errors import DamagedFileError
+from embedmill.job_heirs import Heirs
 from embedmill.job_records import JobOutcome, JobRecords
 from embedmill.job_rows import (
     DEAD_ROW,
@@ -61,6 +63,7 @@ class WaitingSegments:
         self._segments: dict[SegmentKey, SegmentRows] = {}
         self._done: dict[SegmentKey, EmbedOutcome] = {}
         self._texts = TextIndex()
+        self._heirs = Heirs()
         self._borrowers: dict[SegmentKey, set[SegmentKey]] = defaultdict(set)
         # Segments that may be complete; a dictionary for its order.
         self._touched: dict[SegmentKey, None] = {}
@@ -131,7 +134,8 @@ class WaitingSegments:
         own = [loan for loan in self._texts.add(key, hashes) if loan.source != key]
         if key in self._lent:
             # An earlier process had seen more: its lenders may be complete by now.
-            loans = [*loans, *self._records.loans(self._lent[key])]
+            earlier = (self._records.loans(path) for path in self._lent[key])
+            loans = [*loans, *chain.from_iterable(earlier)]
         # A source that is not complete is among our own: it was offered before.
         given = [loan for loan in loans if loan.source not in self._segments]
         rows = SegmentRows.of(key, [*own, *given], table.column("token_count").to_numpy())
@@ -146,7 +150,7 @@ class WaitingSegments:
             self._restated.look(key.shard)
             self._unsifted = True
         if rows.loans and key not in self._lent:
-            self._lent[key] = self._records.lend(key, rows.loans)
+            self._lent[key] = [self._records.lend(key, rows.loans)]
 
     def _open(self, rows: SegmentRows, table: pa.Table) -> None:
         """Decide for each row of a segment whether it has to be sent."""
@@ -156,6 +160,22 @@ class WaitingSegments:
         self._history.apply(rows)
         for path in self._kept.get(rows.key, ()):
             rows.state[self._records.row_numbers(path)] = KEPT
+        self._bequeath(rows, rows.open_among(loan.row for loan in rows.loans), table)
+        self._touch(rows.key)
+
+    def _bequeath(self, rows: SegmentRows, numbers: Sequence[int], table: pa.Table) -> None:
+        """Rows whose lenders cannot lend are sent, where no other segment sends their texts."""
+        if not numbers:
+            return
+        hashes = digests_in(table.column("text_hash"))
+        loans = self._heirs.bequeath(rows, {row: hashes[row] for row in numbers})
+        if loans:
+            rows.loans, rows.awaited = [*rows.loans, *loans], [*rows.awaited, *loans]
+            for loan in loans:
+                self._borrowers[loan.source].add(rows.key)
+            # Of an heir that is complete a later process knows nothing else.
+            path = self._records.lend(rows.key, loans, more=True)
+            self._lent.setdefault(rows.key, []).append(path)
         self._touch(rows.key)
 
     def _work(self, rows: SegmentRows, table: pa.Table) -> SegmentWork:
@@ -317,6 +337,7 @@ class WaitingSegments:
             # A lender could not lend after all; what others keep is still borrowed.
             rows.awaited = [loan for loan in rows.awaited if loan.row not in wanted]
             rows.state[wanted] = OPEN
+            self._bequeath(rows, wanted, table)
             self._unsifted = True
             return False
         gathered = work.rows()
@@ -335,8 +356,7 @@ class WaitingSegments:
 
     def _forget(self, key: SegmentKey) -> None:
         """Of a segment that is complete nothing is kept beside its vectors."""
-        lent = self._lent.pop(key, None)
-        self._records.forget([*self._kept.pop(key, []), *([lent] if lent else [])])
+        self._records.forget([*self._kept.pop(key, []), *self._lent.pop(key, [])])
         if self._restated is not None:
             self._restated.forget(key)
 

@@ -3,7 +3,7 @@
 import sys
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from embedmill.batch_provider import BatchLimits
@@ -74,6 +74,14 @@ def in_flight(process):
     return {text for effect in process.effects[-2:] for text in effect.texts}
 
 
+# Of two segments that want a text which died in a third one, one is to pay for it.
+DIED_BEFORE = [
+    ([[LONG, "a", "b"]], [(None, "before", False, 0)]),
+    ([["c", "d"], [LONG], [LONG]], [(None, "before", True, sys.maxsize)]),
+]
+
+
+@example(DIED_BEFORE, [], 4, (None, False), 1, 0, "", LONG)
 @given(
     st.lists(st.tuples(segments, lives), min_size=1, max_size=3),
     faults,

@@ -408,6 +408,53 @@ def test_a_borrower_is_sent_itself_when_its_lender_dies():
     assert sorted(made.fates().vectors.values()) == ["one", "two"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_text_whose_lender_died_is_sent_by_one_of_its_borrowers(together):
+    made = JobRehearsal(on("job", "reject-rows"), limits=SMALL)
+    lender = made.add(0, 0, ["one", "two"])
+    if not together:
+        made.run()
+    made.add(1, 0, ["one", "three"], loans=[Loan(0, lender, 0)])
+    made.add(2, 0, ["four", "one"], loans=[Loan(1, lender, 0)])
+    made.run()
+    settled(made, dead=1)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_heir_of_a_text_lends_it_to_later_processes_too(moment):
+    for crash_at in range(1, 60):
+        made = JobRehearsal(
+            on("job", "reject-rows"), limits=BatchLimits(inputs_per_file=3, window_s=86_400)
+        )
+        lender = made.add(0, 0, ["one", "two"])
+        made.add(1, 0, ["one"], loans=[Loan(0, lender, 0)])
+        made.add(2, 0, ["one", *"abcde"], loans=[Loan(0, lender, 0)])
+        process = Process(crash_at, moment)
+        try:
+            made.run(process)
+        except Crash:
+            # What this run had lent is known to nobody but its records.
+            made.loans = {key: [] for key in made.loans}
+            made.run()
+        else:
+            break
+        assert made.fates().open == []
+        assert list(made.fates().dead) == [(lender, 0)]
+        assert made.paid_twice() == {}
+    assert not process.crashed
+    assert crash_at > 20
+
+
+def test_a_text_that_died_in_two_segments_is_not_sent_for_each_of_the_others():
+    made = JobRehearsal(limits=SMALL, poison="bad")
+    lender = made.add(0, 0, ["bad"])
+    for shard in range(1, 6):
+        made.add(shard, 0, ["bad", f"good {shard}"], loans=[Loan(0, lender, 0)])
+    made.run()
+    settled(made, dead=6)
+    assert [len(job.requests) for job in made.provider.jobs] == [2 + 6, 2 + 1]
+
+
 def test_two_segments_split_over_two_files_are_completed_from_both():
     made = JobRehearsal(limits=BatchLimits(inputs_per_file=5, window_s=86_400))
     made.add(0, 0, ["a", "b", "c", "d"])

@@ -158,5 +158,6 @@ def test_loans_are_kept_as_they_were_written_first(records):
     loans = [Loan(3, B, 7), Loan(4, SegmentKey(2, 2), 1)]
     path = records.lend(A, loans)
     assert records.lend(A, []) == path
-    assert records.lent() == {A: path}
+    more = records.lend(A, [Loan(5, B, 8)], more=True)
+    assert records.lent() == {A: [path, more]}
     assert records.loans(path) == loans

@@ -83,6 +83,10 @@ class JobStage:
         # After a failure nothing is asked before this time, whatever there is to say.
         self._not_before = 0.0
         self._flushed = False
+        # Whether the last question that failed was one to send everything, and how many segments
+        # the new runner has to be offered before it is in that place again.
+        self._failed_flush = False
+        self._owed = 0
         self._resting = False
         self.jobs = 0
         self.counts = ChunkCounts()
@@ -142,6 +146,7 @@ class JobStage:
             return
         offered = self._new[:_OFFERED_AT_ONCE]
         del self._new[:_OFFERED_AT_ONCE]
+        self._owed = max(0, self._owed - len(offered))
         self._asking = True
         self._dispatcher.call(
             (EMBED, 0),
@@ -154,16 +159,19 @@ class JobStage:
     def _on_done(self, flush: bool, done: Done) -> None:  # noqa: FBT001 - of one call
         self._asking = False
         if isinstance(done.error, WorkerDiedError):
-            # A new runner knows the jobs from their records, but not what it is offered.
-            self._new = list(self._loans)
-            self._flushed = False
+            self._offer_all_again(flush)
             return
         if done.error is not None:
             self._start_anew(done)
+            self._offer_all_again(flush)
             return
         advanced: JobsAdvanced = done.value
-        self._faults.committed()
-        self._faults.went_well(_ASKING)
+        passed = not self._owed and (flush or not self._failed_flush)
+        if passed:
+            self._failed_flush = False
+            self._faults.went_well(_ASKING)
+        if passed or advanced.done:
+            self._faults.committed()
         self.jobs = advanced.jobs
         self.rate += advanced.rate
         self._flushed = flush
@@ -184,5 +192,10 @@ class JobStage:
         """The runner was interrupted between two records: a new one reads them all."""
         self._not_before = self._faults.wait_before_retry(_ASKING, done)
         self._dispatcher.discard((EMBED, 0), TransientError(str(done.error)))
+
+    def _offer_all_again(self, flush: bool) -> None:  # noqa: FBT001 - of the call that failed
+        """A new runner knows the jobs from their records, but not what it is offered."""
         self._new = list(self._loans)
+        self._owed = len(self._new)
+        self._failed_flush = self._failed_flush or flush
         self._flushed = False

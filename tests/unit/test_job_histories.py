@@ -79,8 +79,10 @@ DIED_BEFORE = [
     ([[LONG, "a", "b"]], [(None, "before", False, 0)]),
     ([["c", "d"], [LONG], [LONG]], [(None, "before", True, sys.maxsize)]),
 ]
+DIES_NOW = [([["b", LONG], ["a", LONG, "c"], [LONG]], [(None, "before", False, 3)])]
 
 
+@example(DIES_NOW, [], 4, (None, False), 1, 0, "", LONG)
 @example(DIED_BEFORE, [], 4, (None, False), 1, 0, "", LONG)
 @given(
     st.lists(st.tuples(segments, lives), min_size=1, max_size=3),

@@ -30,6 +30,18 @@ class Provider:
         self.lives = 0
 
 
+class StuckRunner:
+    """Takes whatever it is offered, and fails once it is to send it."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def advance(self, offers, flush):
+        if flush:
+            raise self.error
+        return JobsAdvanced((), 0, len(offers), 0.0, True)
+
+
 class PlannedRunner:
     """Finishes all that it was offered after some questions."""
 
@@ -61,7 +73,7 @@ class PlannedRunner:
 class Stage:
     """A stage over a planned runner."""
 
-    def __init__(self, clock, provider=None, *, wait=True, accident=no_accident):
+    def __init__(self, clock, provider=None, *, wait=True, accident=no_accident, runner=None):
         self.provider = provider or Provider()
         self.clock = clock
         self.embedded = []
@@ -69,7 +81,7 @@ class Stage:
         executor = ScriptedExecutor(accident=accident)
         faults = FaultPolicy(executor, clock)
         self.dispatcher = Dispatcher(executor, faults)
-        self.dispatcher.add_pool(EMBED, [WorkerSpec(PlannedRunner, (self.provider,))])
+        self.dispatcher.add_pool(EMBED, [runner or WorkerSpec(PlannedRunner, (self.provider,))])
         self.stage = JobStage(
             self.dispatcher,
             faults,
@@ -195,6 +207,24 @@ def test_a_runner_that_fails_for_ever_ends_the_run(clock):
         made.run()
     assert stopped.value.code == "retries-exhausted"
     assert "progress of the embedding jobs failed 8 times; the last time: no" in str(stopped.value)
+
+
+def test_a_runner_that_takes_segments_and_fails_to_send_them_for_ever_ends_the_run(clock):
+    made = Stage(clock, runner=WorkerSpec(StuckRunner, (TransientError("no"),)))
+    for key in KEYS:
+        made.stage.add(key)
+    with pytest.raises(StopRunError) as stopped:
+        made.run()
+    assert stopped.value.code == "retries-exhausted"
+
+
+def test_a_runner_that_takes_segments_and_dies_of_sending_them_ends_the_run(clock):
+    made = Stage(clock, accident=lambda call: "die" if call.arguments[1] else None)
+    for key in KEYS:
+        made.stage.add(key)
+    with pytest.raises(StopRunError) as stopped:
+        made.run()
+    assert stopped.value.code == "crash-loop"
 
 
 def test_a_runner_that_fails_now_and_then_is_asked_for_days(clock):

@@ -125,12 +125,19 @@ def require_uploaded(command: list[str]) -> None:
         NotSubmittedError: there is one.
     """
     for word in command:
-        file = Path(word)
-        if file.suffix in {".yaml", ".yml"} and file.is_file() and not (ROOT / file).is_file():
+        typed = word.partition("=")[2] if word.startswith("--") and "=" in word else word
+        file = Path(typed)
+        if file.suffix not in {".yaml", ".yml"} or not file.is_file() or (ROOT / file).is_file():
+            continue
+        if file.resolve().is_relative_to(ROOT):
             raise NotSubmittedError(
-                f"{word} is not below {ROOT}, which is all that the job has of this machine",
-                next_step="copy it there, or name a path that the machines of the cluster see",
+                f"the job runs in the copy of {ROOT}, where there is no {typed}",
+                next_step=f"name it as it is called from there: {file.resolve().relative_to(ROOT)}",
             )
+        raise NotSubmittedError(
+            f"{typed} is not below {ROOT}, which is all that the job has of this machine",
+            next_step="copy it there, or name a path that the machines of the cluster see",
+        )
 
 
 def submitted(address: str, options: argparse.Namespace) -> tuple[JobSubmissionClient, str]:

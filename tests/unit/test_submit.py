@@ -59,10 +59,20 @@ def test_the_address_that_is_typed_comes_before_the_variable():
     assert said[0] == f"error: Failed to connect to Ray at address: http://{typed}."
 
 
-def test_settings_that_the_job_would_not_find_are_named(tmp_path):
+@pytest.mark.parametrize("typed", [["mine.yaml"], ["--config=mine.yaml"]])
+def test_settings_that_the_job_would_not_find_are_named(tmp_path, typed):
     (tmp_path / "mine.yaml").touch()
-    status, said = submit("ingest", "mine.yaml", cwd=tmp_path)
+    status, said = submit("versions", *typed, cwd=tmp_path)
     assert status == 4
     assert said[0] == f"error: mine.yaml is not below {ROOT}, which is all that the job has of " + (
         "this machine"
     )
+
+
+def test_settings_that_the_job_has_under_another_name_are_called_by_that():
+    status, said = submit("ingest", "folder.yaml", cwd=ROOT / "configs")
+    assert status == 4
+    assert said == [
+        f"error: the job runs in the copy of {ROOT}, where there is no folder.yaml",
+        "  next: name it as it is called from there: configs/folder.yaml",
+    ]

@@ -115,8 +115,10 @@ class IndexReader:
         try:
             return self._search(view, query, k, where)
         except RefusedError:
-            # The collection may be gone because another version was published, and this one pruned.
-            if not self.refresh():
+            # The collection may be gone because another version was published, and this one pruned;
+            # somebody else may have looked for it since this search began.
+            self.refresh()
+            if self._view is view:
                 raise
             return self._search(self._view, query, k, where)
 

@@ -169,6 +169,27 @@ def test_a_collection_that_was_pruned_under_the_reader_is_left_for_the_new_one(i
         assert reader.version.name == "v2"
 
 
+def test_a_search_of_a_pruned_collection_goes_on_though_another_search_found_the_new_one(
+    index, monkeypatch
+):
+    with index.seams(), IndexReader(index.settings, refresh_s=3600) as reader:
+        second_version(index)
+        publish(index, 2)
+        store = store_of(index.settings)
+        store.set_alias("small", "small--v2")
+        store.drop_collection("small--v1")
+        embedded = reader._embedded
+
+        def overtaken(view, query):
+            vector = embedded(view, query)
+            reader.refresh()
+            return vector
+
+        monkeypatch.setattr(reader, "_embedded", overtaken)
+        assert reader.search("word3 text3", k=1)[0].payload["doc_id"] == "d3"
+        assert reader.version.name == "v2"
+
+
 def test_a_manifest_that_cannot_be_read_leaves_the_old_version(index, reader, monkeypatch, caplog):
     def silent(self):
         raise TransientError("no answer")

@@ -107,6 +107,11 @@ def note_ours(workspace: Workspace, index: str, collection: str, other: OtherSto
     create_once(workspace, _note(index, collection, other), sealed(body))
 
 
+def forget_ours(workspace: Workspace, index: str, collection: str, other: OtherStore) -> None:
+    """Take the note back: the collection there is dropped, and its name free for anybody."""
+    workspace.delete([_note(index, collection, other)])
+
+
 def _note(index: str, collection: str, other: OtherStore) -> str:
     return f"indexes/{index}/copies/{other.id}/{collection}.json"
 

@@ -9,6 +9,7 @@ moment are not told apart.
 
 from __future__ import annotations
 
+from embedmill.applied_layer import AppliedLayer
 from embedmill.assembly import Layers, collection_spec
 from embedmill.copying import OtherStore, is_ours, note_ours
 from embedmill.errors import RefusedError
@@ -17,15 +18,30 @@ from embedmill.plain_numbers import number_of
 from embedmill.run_context import RunContext
 from embedmill.store_checks import LOST_COLLECTION
 from embedmill.vector_store import VectorStore
+from embedmill.workspace import Workspace
 
 
-def open_own_collection(context: RunContext, layers: Layers, store: VectorStore) -> None:
+def owns(workspace: Workspace, index: str, collection: str, own: OtherStore) -> bool:
+    """Whether an index has put there what a collection of its own store holds.
+
+    A note goes with the store's address, which may be written in several ways; and indexes of
+    earlier releases have none. What was applied tells as well.
+    """
+    return is_ours(workspace, index, collection, own) or bool(
+        AppliedLayer(workspace, index, collection).committed()
+    )
+
+
+def open_own_collection(
+    context: RunContext, layers: Layers, store: VectorStore, *, refill: bool = False
+) -> None:
     """Create the version's collection if there is none; doing it again changes nothing.
 
     Args:
         context: of a run on the version, not of a copy.
         layers: of the version.
         store: the index's own, opened.
+        refill: one that is lost is made anew; the caller fills it again.
 
     Raises:
         RefusedError: the collection is lost (segments of it are recorded as stored), has records
@@ -36,10 +52,9 @@ def open_own_collection(context: RunContext, layers: Layers, store: VectorStore)
     place = layers.workspace, context.settings.index, context.collection, own
     exists = context.collection in store.collections()
     noted = is_ours(*place)
-    # A note goes with the store's address, which may be written in several ways; and indexes of
-    # earlier releases have none.
+    # A note without a collection: nothing was written yet.
     ours = (noted and exists) or bool(layers.applied.committed())
-    if ours and not exists:
+    if ours and not exists and not refill:
         raise lost_collection(context.collection, hint=_fill_again(context, layers))
     spec = collection_spec(context.embedding)
     try:

@@ -2,7 +2,8 @@
 
 The manifest is marked first: from then on nobody publishes the version or goes back to it. Then its
 collection and its files are deleted, which may be repeated. Never deleted is what another version
-that has its data still needs: chunks of a chunking recipe, vectors of two recipes.
+that has its data still needs: chunks of a chunking recipe, vectors of two recipes; nor a collection
+that another workspace fills under the name of ours.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from embedmill.copying import OtherStore, forget_ours, note_ours
 from embedmill.errors import RefusedError
 from embedmill.manifest import IndexVersion, Manifest, ManifestState
+from embedmill.own_collection import owns
 from embedmill.plain_numbers import number_of
 from embedmill.recipe import ChunkingRecipe
 from embedmill.run_report import REPORT_FILES
@@ -35,11 +38,13 @@ class Pruned:
         versions: whose records and vectors go.
         kept: retired versions that stay, each with the reason.
         files: deleted from the workspace.
+        not_ours: numbers of those versions whose collection the index has not filled; it stays.
     """
 
     versions: Sequence[IndexVersion]
     kept: Sequence[tuple[IndexVersion, str]]
     files: int = 0
+    not_ours: frozenset[int] = frozenset()
 
 
 def prunable(
@@ -124,9 +129,17 @@ class Pruner:
     """Deletes what pruned versions leave. Only while nobody writes to the index or builds."""
 
     def __init__(
-        self, workspace: Workspace, index: str, manifest: Manifest, store: VectorStore
+        self,
+        workspace: Workspace,
+        index: str,
+        manifest: Manifest,
+        store: VectorStore,
+        own: OtherStore,
     ) -> None:
+        """Hold what is needed; ``own`` is what the settings call ``store``."""
         self._workspace = workspace
+        self._index = index
+        self._own = own
         self._folder = f"indexes/{index}"
         self._manifest = manifest
         self._store = store
@@ -143,14 +156,25 @@ class Pruner:
         for version in versions:
             self._require_no_open_jobs(version)
         for version in versions:
+            if owns(*self._place(version)):
+                # What else tells is deleted with the rest, and its name may then be another's.
+                note_ours(*self._place(version))
             self._manifest.amend(version.number, lambda v: _marked(v, at=at, by=by, run=run))
         state = self._manifest.read()
         return sum(self._clear(state, version) for version in state.versions if version.pruned)
 
     def _clear(self, state: ManifestState, pruned: IndexVersion) -> int:
-        if pruned.collection in self._store.collections():
+        ours = owns(*self._place(pruned))
+        if ours and pruned.collection in self._store.collections():
             self._store.drop_collection(pruned.collection)
-        return _delete(self._workspace, _unneeded(self._workspace, self._folder, state, pruned))
+        unneeded = _unneeded(self._workspace, self._folder, state, pruned)
+        deleted = _delete(self._workspace, unneeded)
+        if ours:
+            forget_ours(*self._place(pruned))
+        return deleted
+
+    def _place(self, version: IndexVersion) -> tuple[Workspace, str, str, OtherStore]:
+        return self._workspace, self._index, version.collection, self._own
 
     def _require_no_open_jobs(self, version: IndexVersion) -> None:
         folder = f"{self._folder}/jobs/{version.chunking.id}/{version.embedding.id}"

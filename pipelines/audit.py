@@ -11,7 +11,7 @@ from embedmill.assembly import Layers, build_parser, build_source, collection_sp
 from embedmill.auditing import Auditor, Finding
 from embedmill.errors import RefusedError
 from embedmill.executor import InlineExecutor
-from embedmill.own_collection import lost_collection
+from embedmill.own_collection import lost_collection, open_own_collection
 from embedmill.plain_numbers import agreed, number_of
 from embedmill.run_context import RunContext
 from embedmill.settings import Settings
@@ -89,7 +89,8 @@ def audit(
 
     Raises:
         RefusedError: an earlier run left work between the layers, or the store has another kind
-            of collection, or none and nothing is to be repaired.
+            of collection, or none and nothing is to be repaired, or one that this index has not
+            filled and that would be repaired.
         IndexLockedError: a run holds the index.
     """
     with open_version(settings, "audit", options) as version:
@@ -119,10 +120,14 @@ def _compared(
     result, layers = AuditResult(context.version), Layers(context)
     store = store_of(settings)
     try:
-        if not repair and context.collection not in store.collections():
+        if repair:
+            # Else the records of others would be foreign ones, and deleted.
+            open_own_collection(context, layers, store, refill=True)
+        elif context.collection not in store.collections():
             # To look is not to change: readers would find an empty one.
             raise lost_collection(context.collection)
-        store.create_collection(context.collection, collection_spec(context.embedding))
+        else:
+            store.create_collection(context.collection, collection_spec(context.embedding))
         auditor = Auditor(layers.chunks, layers.vectors, layers.applied, store, context.collection)
         result.take(auditor.findings(share=share, repair=repair))
         result.checked = auditor.checked

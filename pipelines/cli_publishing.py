@@ -249,7 +249,11 @@ def prune_command(
     print_lines(f"{kept.name} stays: {reason}" for kept, reason in done.kept)
     verb = "would be deleted" if dry_run else "deleted"
     for gone in done.versions:
-        out.say(f"{gone.name} {verb}: collection {gone.collection}, {gone.embedding.id}")
+        if gone.number in done.not_ours:
+            out.say(f"{gone.name} {verb}: {gone.embedding.id}")
+            out.say(f"  a collection {gone.collection} in the store is not this index's and stays")
+        else:
+            out.say(f"{gone.name} {verb}: collection {gone.collection}, {gone.embedding.id}")
     if not done.versions:
         out.say("no version to delete")
     if done.files:

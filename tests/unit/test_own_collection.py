@@ -7,7 +7,7 @@ from embedmill.errors import RefusedError
 from embedmill.executor import InlineExecutor
 from embedmill.testing.memory_workspace import MemoryWorkspace
 from pipelines.audit import audit
-from pipelines.prune import retire
+from pipelines.prune import prune, retire
 from pipelines.run_options import RunOptions
 
 OURS = {f"d{n}": f"ours {n}" for n in range(6)}
@@ -49,6 +49,61 @@ def test_nor_where_its_vectors_are_of_another_kind(index):
     with pytest.raises(RefusedError, match="made for dimension 8") as refused:
         index.ingest(THEIRS)
     assert "embedmill retire 1 -c SETTINGS" in refused.value.hint
+
+
+def test_a_repair_deletes_no_records_of_another_workspace(index):
+    before = records(index, "small--v1")
+    index.workspace = MemoryWorkspace()
+    with pytest.raises(RefusedError):
+        index.ingest(THEIRS)
+    with pytest.raises(RefusedError, match="has 6 records that this index has not put"):
+        audited(index, repair=True)
+    assert records(index, "small--v1") == before
+
+
+def test_what_was_left_to_another_workspace_is_not_pruned(index):
+    before, theirs = records(index, "small--v1"), MemoryWorkspace()
+    index.workspace = theirs
+    with pytest.raises(RefusedError):
+        index.ingest(THEIRS)
+    with index.seams():
+        retire(index.settings, 1)
+    with pytest.raises(RefusedError, match="never published"):
+        index.ingest(THEIRS)
+    index.publish(2)
+    for dry_run in (True, False):
+        with index.seams():
+            done = prune(index.settings, RunOptions(clock=index.clock), number=1, dry_run=dry_run)
+        assert done.not_ours == {1}
+        assert records(index, "small--v1") == before
+
+
+def test_what_others_fill_under_the_name_of_what_was_pruned_stays(index):
+    index.swap(embedder={"kind": "hashing", "dimension": 16})
+    index.reembed()
+    index.publish()
+    with index.seams():
+        done = prune(index.settings, RunOptions(clock=index.clock), number=1)
+    assert (done.not_ours, store_of(index.settings).collections()) == (set(), ["small--v2"])
+    ours, index.workspace = index.workspace, MemoryWorkspace()
+    with pytest.raises(RefusedError, match="never published"):
+        index.ingest(THEIRS)
+    index.workspace = ours
+    with index.seams():
+        prune(index.settings, RunOptions(clock=index.clock))
+    assert len(records(index, "small--v1")) == len(THEIRS)
+
+
+def test_versions_of_an_earlier_release_have_no_note_and_are_pruned(index):
+    index.swap(embedder={"kind": "hashing", "dimension": 16})
+    index.reembed()
+    index.publish()
+    for path in [path for path in index.workspace.files if "/copies/" in path]:
+        del index.workspace.files[path]
+    with index.seams():
+        prune(index.settings, RunOptions(clock=index.clock), number=1)
+    assert store_of(index.settings).collections() == ["small--v2"]
+    assert not [path for path in index.workspace.files if "/copies/" in path]
 
 
 @pytest.mark.parametrize("dimension", [8, 16])

@@ -28,11 +28,13 @@ class Switch:
         before: what readers saw, or None.
         after: what they see.
         changed: False when they saw it already.
+        alias_moved: the store's alias pointed elsewhere, whatever the manifest said.
     """
 
     before: IndexVersion | None
     after: IndexVersion
     changed: bool
+    alias_moved: bool = False
 
 
 def require_publishable(version: IndexVersion) -> None:

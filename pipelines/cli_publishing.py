@@ -291,6 +291,9 @@ def _lines(settings: Settings, done: Publication) -> Iterator[str]:
     if done.switch.changed:
         instead = f" instead of {before.name}" if before is not None else ""
         yield f"readers of index {settings.index} see {after.name} now{instead}"
+    elif done.switch.alias_moved:
+        yield f"readers of the store's alias {settings.index} see {after.name} now"
+        yield "those that follow the manifest saw it already"
     else:
         yield f"readers of index {settings.index} saw {after.name} already; nothing was changed"
     yield f"collection {after.collection}, alias {settings.index}, run {done.run}"
@@ -326,6 +329,7 @@ def _as_json(settings: Settings, done: Publication, watched: Watched | None) -> 
         "index": settings.index,
         "run": done.run,
         "changed": done.switch.changed,
+        "alias_moved": done.switch.alias_moved,
         "published": after.number,
         "before": before and before.number,
         "collection": after.collection,

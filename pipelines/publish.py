@@ -245,8 +245,7 @@ def _switched(
     run: str,
 ) -> Switch:
     done = switch(manifest, number, arrival=arrival, at=utc_now(), by=who(), run=run)
-    mirror(manifest, store, settings.index)
-    return done
+    return replace(done, alias_moved=mirror(manifest, store, settings.index))
 
 
 def _settled(settings: Settings, run: str, done: Switch) -> Publication:

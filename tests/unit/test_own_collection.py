@@ -120,7 +120,8 @@ def test_what_a_lost_workspace_has_left_makes_room_as_the_message_says(index, di
     assert "embedmill publish 2 -c SETTINGS" in refused.value.hint
     store = store_of(index.settings)
     assert store.alias_target("small") == "small--v1"
-    index.publish(2)
+    done = index.publish(2).switch
+    assert (done.changed, done.alias_moved) == (False, True)
     assert store.alias_target("small") == "small--v2"
     assert records(index, "small--v2") == index.expected_ids()
     assert records(index, "small--v1") == before

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from kubernetes_fields import OBJECTS, problems
+from typer.testing import CliRunner
+
+from embedmill.testing.rehearsal import Rehearsal
+from pipelines.cli import app
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "schedules"
@@ -54,11 +59,21 @@ def cron_lines():
 
 
 @pytest.mark.parametrize("line", cron_lines())
-def test_a_line_of_the_crontab_has_times_and_commands_that_exist(line):
+def test_a_line_of_the_crontab_has_times_and_commands_that_exist(line, tmp_path):
     times, _, command = line.partition("  ")
     assert CRON.fullmatch(times), times
     # cron reads % as the end of the line.
     assert "%" not in command
+    program, *words = shlex.split(command.partition(" && ")[2].partition(" >> ")[0])
+    if program == "scripts/sync":
+        assert words == ["$SETTINGS"]
+        return
+    assert program == ".venv/bin/embedmill"
+    rehearsal = Rehearsal(tmp_path)
+    rehearsal.settings()
+    done = CliRunner().invoke(app, [w.replace("$SETTINGS", str(rehearsal.config)) for w in words])
+    # There is no index yet, so that either ends without 0; wrong usage would be 2.
+    assert done.exit_code in {4, 7}, done.output
 
 
 @pytest.mark.parametrize("line", cron_lines())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,6 +76,22 @@ class SegmentRows:
         """A job brought nothing for these rows: those that are not settled otherwise are open."""
         at = np.asarray(rows, np.int64)
         self.state[at[self.state[at] == FLYING]] = OPEN
+
+    def lost(self) -> set[int]:
+        """Rows that will have no vector."""
+        return set(np.flatnonzero((self.state == DEAD_ROW) | (self.state == DROPPED)).tolist())
+
+    def wait_no_more(self, lender: SegmentKey, lost: Collection[int]) -> list[int]:
+        """Let rows that wait for these rows of a lender be open; they are returned, ascending."""
+        given_up = {
+            loan.row for loan in self.awaited if loan.source == lender and loan.source_row in lost
+        }
+        if not given_up:
+            return []
+        self.awaited = [loan for loan in self.awaited if loan.row not in given_up]
+        opened = [row for row in sorted(given_up) if self.state[row] == SETTLED]
+        self.state[opened] = OPEN
+        return opened
 
     def drop(self, rows: npt.NDArray[np.int64]) -> None:
         """Nobody wants these rows any more: those that are to be sent will not be."""

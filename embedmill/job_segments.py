@@ -132,10 +132,9 @@ class WaitingSegments:
             return
         hashes = b"".join(digests_in(table.column("text_hash")))
         own = [loan for loan in self._texts.add(key, hashes) if loan.source != key]
-        if key in self._lent:
-            # An earlier process had seen more: its lenders may be complete by now.
-            earlier = (self._records.loans(path) for path in self._lent[key])
-            loans = [*loans, *chain.from_iterable(earlier)]
+        # Earlier processes had seen more: their lenders may be complete by now.
+        earlier = [*chain.from_iterable(map(self._records.loans, self._lent.get(key, ())))]
+        loans = [*loans, *earlier]
         # A source that is not complete is among our own: it was offered before.
         given = [loan for loan in loans if loan.source not in self._segments]
         rows = SegmentRows.of(key, [*own, *given], table.column("token_count").to_numpy())
@@ -145,12 +144,18 @@ class WaitingSegments:
             self._borrowers[loan.source].add(key)
         self._segments[key] = rows
         self._promised.discard(key)
+        known = set(earlier)
+        self._lend(key, [loan for loan in rows.loans if loan not in known])
         self._open(rows, table)
         if self._restated is not None:
             self._restated.look(key.shard)
             self._unsifted = True
-        if rows.loans and key not in self._lent:
-            self._lent[key] = [self._records.lend(key, rows.loans)]
+
+    def _lend(self, key: SegmentKey, loans: Sequence[Loan]) -> None:
+        """Write down loans: later processes know nothing of lenders that are complete."""
+        if loans:
+            paths = self._lent.setdefault(key, [])
+            paths.append(self._records.lend(key, loans, more=bool(paths)))
 
     def _open(self, rows: SegmentRows, table: pa.Table) -> None:
         """Decide for each row of a segment whether it has to be sent."""
@@ -173,10 +178,18 @@ class WaitingSegments:
             rows.loans, rows.awaited = [*rows.loans, *loans], [*rows.awaited, *loans]
             for loan in loans:
                 self._borrowers[loan.source].add(rows.key)
-            # Of an heir that is complete a later process knows nothing else.
-            path = self._records.lend(rows.key, loans, more=True)
-            self._lent.setdefault(rows.key, []).append(path)
+            self._lend(rows.key, loans)
         self._touch(rows.key)
+
+    def _disappoint(self, lender: SegmentRows) -> None:
+        """Let rows that wait for a row which will have no vector wait for that no longer."""
+        lost = lender.lost()
+        for key in self._borrowers.get(lender.key, ()) if lost else ():
+            rows = self._segments.get(key)
+            opened = rows.wait_no_more(lender.key, lost) if rows is not None else ()
+            if rows is not None and opened:
+                self._unsifted = True
+                self._bequeath(rows, opened, self._chunks.chunks(key, ("text_hash",))[0])
 
     def _work(self, rows: SegmentRows, table: pa.Table) -> SegmentWork:
         work = SegmentWork(table, self._vectors.dimension)
@@ -286,8 +299,10 @@ class WaitingSegments:
             key = next(iter(self._touched))
             del self._touched[key]
             waiting = self._segments.get(key)
-            if waiting is not None and self._is_ready(waiting):
-                self._complete(waiting)
+            if waiting is not None:
+                self._disappoint(waiting)
+                if self._is_ready(waiting):
+                    self._complete(waiting)
 
     def release(self) -> None:
         """Nothing is on its way any more: the first segment waits for no lender any longer."""
@@ -340,6 +355,7 @@ class WaitingSegments:
             self._bequeath(rows, wanted, table)
             self._unsifted = True
             return False
+        self._disappoint(rows)
         gathered = work.rows()
         if not self._vectors.commit(key, gathered, digest):
             gathered = self._vectors.read(key, digest)

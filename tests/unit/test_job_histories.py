@@ -80,10 +80,21 @@ DIED_BEFORE = [
     ([["c", "d"], [LONG], [LONG]], [(None, "before", True, sys.maxsize)]),
 ]
 DIES_NOW = [([["b", LONG], ["a", LONG, "c"], [LONG]], [(None, "before", False, 3)])]
+# And the third one is told, whatever else of it is in a job meanwhile.
+HEIR_IS_COMPLETE = [
+    ([[LONG]], []),
+    ([["a", LONG], ["b", "b", "b", "c", LONG]], [(None, "before", False, 3)]),
+]
+HEIR_CAME_LATER = [
+    ([["a", LONG], [LONG]], [(None, "before", False, 0)]),
+    ([[LONG]], [(None, "before", False, 3)]),
+]
 
 
 @example(DIES_NOW, [], 4, (None, False), 1, 0, "", LONG)
 @example(DIED_BEFORE, [], 4, (None, False), 1, 0, "", LONG)
+@example(HEIR_IS_COMPLETE, [], 4, (None, False), 1, 0, "", LONG)
+@example(HEIR_CAME_LATER, [], 4, (None, False), 1, 0, "", LONG)
 @given(
     st.lists(st.tuples(segments, lives), min_size=1, max_size=3),
     faults,

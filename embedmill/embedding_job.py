@@ -160,13 +160,11 @@ def after_refused_for_now(
     Args:
         job: as it stands.
         now: UTC.
-        wait_s: as the provider wants it; None: it does not say, and a whole file may have been sent
-            in vain, so that the pause grows with every try.
+        wait_s: as the provider wants it, at least; None: it does not say. A whole file may have
+            been sent in vain, so that the pause grows with every try, whatever it says.
         policy: how patient to be.
     """
-    if wait_s is None:
-        wait_s = policy.longer(job.refusals)
-    later = now + timedelta(seconds=wait_s)
+    later = now + timedelta(seconds=max(wait_s or 0.0, policy.longer(job.refusals)))
     tried = replace(job, refusals=job.refusals + 1)
     return replace(tried, sure=True, last_try=now, looked=None, not_before=later)
 

@@ -242,7 +242,7 @@ class JobDesk:
         elif step in {"poll", "overdue"}:
             if step == "overdue":
                 log.warning("embedding job %s should have ended long ago", key)
-                self.patience.late(key)
+                self.patience.late(key, self._p.clock())
             self._poll(job)
         job = self._jobs[key]
         if job.state is not None and job.state.terminal:
@@ -382,8 +382,7 @@ class JobDesk:
     def _longer_wait(self, job: JobProgress, error: TransientError) -> float:
         """Seconds to wait after one more try in vain, which may have read gigabytes."""
         tries = self.patience.failed(job.key, error, self._p.clock())
-        stated = _stated_wait(error)
-        return self._p.policy.longer(tries - 1) if stated is None else stated
+        return max(_stated_wait(error) or 0.0, self._p.policy.longer(tries - 1))
 
     def _forget_file(self, key: str) -> None:
         file = self._files.pop(key, None)

@@ -21,6 +21,8 @@ from embedmill.errors import (
 
 # Fewer are no sign of anything, however long ago the first one was.
 _TRIES = 8
+# A job that was cancelled by hand goes on for as long; OpenAI says ten minutes at most.
+_ENDING = timedelta(minutes=15)
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class JobPatience:
         self.most_waiting = timedelta(seconds=policy.window_of(window_s) + policy.grace)
         self._failing: dict[str, _InVain] = {}
         self._waiting: dict[str, _InVain] = {}
-        self._overdue: set[str] = set()
+        self._overdue: dict[str, datetime] = {}
 
     def failed(self, key: str, error: OutcomeUnknownError | TransientError, now: datetime) -> int:
         """A try to send a job, to find it or to read it was in vain.
@@ -67,20 +69,21 @@ class JobPatience:
         tries.said = str(error)
         return tries.tries
 
-    def late(self, key: str) -> None:
-        """A job should have ended long ago."""
-        self._overdue.add(key)
+    def late(self, key: str, now: datetime) -> None:
+        """A job should have ended long ago, and was seen running."""
+        self._overdue.setdefault(key, now)
 
     def went_well(self, key: str) -> None:
         """The job exists, or is closed."""
         self._failing.pop(key, None)
         self._waiting.pop(key, None)
-        self._overdue.discard(key)
+        self._overdue.pop(key, None)
 
     def over(self, now: datetime) -> set[str]:
         """Jobs of which nothing more is to be expected."""
         tried = self._failing.keys() | self._waiting.keys()
-        return self._overdue | {key for key in tried if self._exhausted(key, now)}
+        late = {key for key, since in self._overdue.items() if now - since >= _ENDING}
+        return late | {key for key in tried if self._exhausted(key, now)}
 
     def stop(self, job: JobProgress, now: datetime) -> StopRunError:
         """Why one of these jobs ends the run."""

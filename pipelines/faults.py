@@ -57,11 +57,16 @@ class FaultPolicy:
     ) -> None:
         """Replace a worker that lives but whose memory no longer agrees with the workspace.
 
+        Where it was only told to go slowly, that is no sign of anything, and does not count.
+
         Raises:
             StopRunError: too many were replaced with nothing committed in between.
         """
         log.info("%s worker %d begins anew", pool, worker)
-        self._replace(pool, worker, pool_size, error)
+        if isinstance(error, RateLimitedError):
+            self.executor.replace(pool, worker)
+        else:
+            self._replace(pool, worker, pool_size, error)
 
     def _replace(self, pool: str, worker: int, pool_size: int, error: TransientError) -> None:
         self._deaths_since_commit += 1

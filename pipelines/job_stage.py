@@ -191,7 +191,8 @@ class JobStage:
     def _start_anew(self, done: Done) -> None:
         """The runner was interrupted between two records: a new one reads them all."""
         self._not_before = self._faults.wait_before_retry(_ASKING, done)
-        self._dispatcher.discard((EMBED, 0), TransientError(str(done.error)))
+        error = done.error if isinstance(done.error, TransientError) else None
+        self._dispatcher.discard((EMBED, 0), error or TransientError(str(done.error)))
 
     def _offer_all_again(self, flush: bool) -> None:  # noqa: FBT001 - of the call that failed
         """A new runner knows the jobs from their records, but not what it is offered."""

@@ -199,6 +199,15 @@ def test_a_runner_that_fails_is_not_asked_before_its_time(clock):
     assert clock.now >= 500
 
 
+def test_a_runner_that_is_told_to_go_slowly_for_hours_ends_no_run(clock):
+    made = Stage(clock, Provider(questions=1))
+    made.provider.errors = [RateLimitedError("slowly", retry_after=600.0)] * 30
+    made.stage.add(KEYS[0])
+    made.run(limit=100_000)
+    assert made.embedded == [KEYS[0]]
+    assert clock.now >= 30 * 600
+
+
 def test_a_runner_that_fails_for_ever_ends_the_run(clock):
     made = Stage(clock)
     made.provider.errors = [TransientError("no")] * 50

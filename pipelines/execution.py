@@ -324,6 +324,7 @@ class Execution:
         self._advance(self._is_settled)
 
     def _advance(self, is_done: Callable[[], bool]) -> None:
+        self._rested_s = 0.0
         while not self._pumped(is_done):
             self._lease.require_held()
             if self._options.stop is not None and self._options.stop.is_set():

@@ -129,7 +129,9 @@ def run_once(
     which: str, store: str, dimension: int, folder: Path, options: argparse.Namespace, number: int
 ) -> Measured:
     """One process; see :mod:`benchmarks.one_write`."""
-    arguments = [str(folder), store, which, str(dimension), f"{INDEX}-{which}-{number}"]
+    # A name of its own in each store: what is applied to one is not there in another.
+    name = f"{INDEX}-{store}-{which}-{number}"
+    arguments = [str(folder), store, which, str(dimension), name]
     return measured(
         "benchmarks.one_write", arguments, folder, timeout_s=options.timeout, period_s=1.0
     )

@@ -100,8 +100,10 @@ def served(store: str, folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", STORES[store].fake, "--discard"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 (ours)
         assert server.stdout is not None
-        yield server.stdout.readline().strip()
-        server.terminate()
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
 
 
 def context_of(settings: Settings, store: dict[str, object], name: str) -> RunContext:

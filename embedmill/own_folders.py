@@ -87,7 +87,9 @@ def _is_read(settings: Settings, target: str) -> bool:
         path = path.expanduser().resolve()
         if any(path.is_relative_to(folder) for folder in own_folders(settings)):
             return False
-        root, there = Path(source.path).expanduser().resolve().as_posix(), path.as_posix()
+        # Of the root of all folders nothing is left: what lies below it begins with a slash.
+        root = Path(source.path).expanduser().resolve().as_posix().rstrip("/")
+        there = path.as_posix()
     parts = root.split("/")
     at = glob_at(parts)
     if at is not None and not os.path.exists(root):  # noqa: PTH110 - of a text

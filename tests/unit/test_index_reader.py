@@ -158,13 +158,17 @@ def test_a_model_that_was_loaded_in_vain_is_let_go(index, reader, monkeypatch, m
     assert closed.is_set()
 
 
+def replace_first_version(index):
+    second_version(index)
+    publish(index, 2)
+    store = store_of(index.settings)
+    store.set_alias("small", "small--v2")
+    store.drop_collection("small--v1")
+
+
 def test_a_collection_that_was_pruned_under_the_reader_is_left_for_the_new_one(index):
     with index.seams(), IndexReader(index.settings, refresh_s=3600) as reader:
-        second_version(index)
-        publish(index, 2)
-        store = store_of(index.settings)
-        store.set_alias("small", "small--v2")
-        store.drop_collection("small--v1")
+        replace_first_version(index)
         assert reader.search("word7 text7", k=1)[0].payload["doc_id"] == "d7"
         assert reader.version.name == "v2"
 
@@ -173,11 +177,7 @@ def test_a_search_of_a_pruned_collection_goes_on_though_another_search_found_the
     index, monkeypatch
 ):
     with index.seams(), IndexReader(index.settings, refresh_s=3600) as reader:
-        second_version(index)
-        publish(index, 2)
-        store = store_of(index.settings)
-        store.set_alias("small", "small--v2")
-        store.drop_collection("small--v1")
+        replace_first_version(index)
         embedded = reader._embedded
 
         def overtaken(view, query):

@@ -113,3 +113,11 @@ def test_links_lead_to_the_same_place(folder, tmp_path):
     settings = settings_of({**TABLE, "path": str(link)}, tmp_path / "ws2", tmp_path / "store")
     with pytest.raises(RefusedError):
         require_not_read(settings, str(folder / "ws" / "x.parquet"))
+
+
+@pytest.mark.parametrize("path", ["/", "/*.parquet"])
+def test_a_source_may_be_the_root_of_all_folders(folder, path):
+    settings = settings_of({**TABLE, "path": path}, folder / "ws", folder / "ws/store")
+    with pytest.raises(RefusedError):
+        require_not_read(settings, "/x.parquet")
+    require_not_read(settings, "/x.svg")

@@ -301,12 +301,18 @@ def test_records_whose_log_cannot_be_synced_are_not_confirmed(tmp_path):
     store.close()
 
 
-def test_what_is_written_in_a_block_is_synced_once_at_its_end(tmp_path):
-    store = opened(tmp_path)
+def with_disk(folder: Path) -> tuple[QdrantEmbeddedStore, Disk]:
+    """A store with one record, and what it syncs from now on."""
+    store = opened(folder)
     store.create_collection("notes", UNIT)
     store.upsert("notes", a_batch(1))
     disk = Disk()
-    store._logs["notes"] = EngineLog(tmp_path / "collections/notes/records/wal", sync=disk)
+    store._logs["notes"] = EngineLog(folder / "collections/notes/records/wal", sync=disk)
+    return store, disk
+
+
+def test_what_is_written_in_a_block_is_synced_once_at_its_end(tmp_path):
+    store, disk = with_disk(tmp_path)
     with store.confirmed_together("notes"):
         store.upsert("notes", a_batch(5))
         store.delete("notes", a_batch(2).ids)
@@ -322,11 +328,7 @@ def test_what_is_written_in_a_block_is_synced_once_at_its_end(tmp_path):
 
 
 def test_what_a_block_wrote_that_failed_is_synced_with_the_next(tmp_path):
-    store = opened(tmp_path)
-    store.create_collection("notes", UNIT)
-    store.upsert("notes", a_batch(1))
-    disk = Disk()
-    store._logs["notes"] = EngineLog(tmp_path / "collections/notes/records/wal", sync=disk)
+    store, disk = with_disk(tmp_path)
     with suppress(KeyboardInterrupt), store.confirmed_together("notes"):
         store.upsert("notes", a_batch(5))
         raise KeyboardInterrupt
